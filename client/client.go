@@ -1,0 +1,203 @@
+// Package client is a typed client of kl's HTTP API, for the command line and
+// for other programs.
+//
+// Every refusal comes back as a *fault.Error rebuilt from the server's problem
+// document: code, sentence, next step and the class's members are the
+// server's, and RequestID gives the id under which the server remembers the
+// refusal. When no answer comes at all the code is fault.Unreachable. A
+// canceled context comes back as context.Canceled and is no fault.
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"kl/fault"
+)
+
+// maxJSON bounds what is read of a JSON answer. Listings come in pages far
+// smaller than this.
+const maxJSON = 64 << 20
+
+// Options say which server a client talks to, and as whom.
+type Options struct {
+	// Base is the server's address, http or https, with or without a path in
+	// front of the server's own. User name and password in it serve as
+	// Username and Password where these are empty.
+	Base string
+	// Bearer is sent to the control API (/v1), and to state paths where
+	// Username is empty.
+	Bearer string
+	// Username and Password are sent to state paths as HTTP Basic, and to the
+	// control API where Bearer is empty.
+	Username, Password string
+	// HTTP makes the requests; nil means a client of its own with CAFile.
+	HTTP *http.Client
+	// CAFile names a PEM file with the certificates that are trusted instead of
+	// the system's; it is read once. Not together with HTTP.
+	CAFile string
+	// UserAgent names the caller in the server's view; "" means "kl".
+	UserAgent string
+}
+
+// Client talks to one server. It is safe for concurrent use.
+type Client struct {
+	base      string // without a slash at the end
+	bearer    string
+	username  string
+	password  string
+	http      *http.Client
+	userAgent string
+}
+
+// New makes a client; it sends nothing yet. The code of a failure is
+// parameter_invalid.
+func New(o Options) (*Client, error) {
+	u, err := url.Parse(o.Base)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, fault.New(fault.ParameterInvalid, "%q is not the address of a server", hideUserinfo(o.Base)).
+			WithNext("give it as http://HOST:PORT or https://HOST (--address, KL_ADDRESS)")
+	}
+	if u.RawQuery != "" || u.Fragment != "" {
+		return nil, fault.New(fault.ParameterInvalid, "the server's address %s has a query or a fragment", u.Redacted()).
+			WithNext("leave out what stands behind ? and #")
+	}
+	c := &Client{bearer: o.Bearer, username: o.Username, password: o.Password, http: o.HTTP, userAgent: o.UserAgent}
+	if u.User != nil && c.username == "" {
+		c.username = u.User.Username()
+		c.password, _ = u.User.Password()
+	}
+	u.User = nil
+	c.base = strings.TrimRight(u.String(), "/")
+	if c.userAgent == "" {
+		c.userAgent = "kl"
+	}
+	if c.http == nil {
+		if c.http, err = newHTTP(o.CAFile); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Base is the server's address, without credentials and without a slash at
+// the end.
+func (c *Client) Base() string { return c.base }
+
+func newHTTP(caFile string) (*http.Client, error) {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DisableCompression = true // states are verified against the digest of the bytes as stored
+	t.ResponseHeaderTimeout = 0 // a LOCK may be held open, a large body takes its time
+	if caFile != "" {
+		pem, err := os.ReadFile(caFile)
+		if err != nil {
+			return nil, fault.Wrap(fault.ParameterInvalid, err, "the certificate file %s cannot be read", caFile).
+				WithNext("check --ca-file (KL_CA_FILE)")
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fault.New(fault.ParameterInvalid, "%s holds no PEM certificate", caFile).
+				WithNext("check --ca-file (KL_CA_FILE)")
+		}
+		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	return &http.Client{
+		Transport: t,
+		// a redirect would turn a POST into a GET and carry the credentials elsewhere
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+// plane says which credentials a request prefers.
+type plane int
+
+const (
+	control plane = iota // /v1: Bearer before Basic
+	data                 // state paths: Basic before Bearer
+)
+
+// do sends a request and returns its answer when the status is 2xx; the caller
+// closes the body. Any other status comes back as an error.
+func (c *Client) do(ctx context.Context, p plane, method, path string, query url.Values, body []byte, header http.Header) (*http.Response, error) {
+	addr := c.base + path
+	if len(query) > 0 {
+		addr += "?" + query.Encode()
+	}
+	var r io.Reader
+	if body != nil {
+		r = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, addr, r)
+	if err != nil {
+		return nil, fmt.Errorf("make request %s %s: %w", method, path, err)
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	req.Header.Set("User-Agent", c.userAgent)
+	if body != nil && req.Header.Get("Content-Type") == "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	basic := c.username != "" && c.password != ""
+	switch {
+	case basic && (p == data || c.bearer == ""):
+		req.SetBasicAuth(c.username, c.password)
+	case c.bearer != "":
+		req.Header.Set("Authorization", "Bearer "+c.bearer)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	if res.StatusCode/100 == 2 {
+		return res, nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	return nil, c.refusal(res)
+}
+
+// call sends in as JSON where it is not nil and reads the answer into out
+// where that is not nil.
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	var body []byte
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("write %s %s: %w", method, path, err)
+		}
+		body = b
+	}
+	res, err := c.do(ctx, control, method, path, query, body, http.Header{"Accept": {"application/json"}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxJSON+1))
+	if err != nil {
+		return c.unreachable(ctx, err)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(b, out); err != nil {
+		return fault.Wrap(fault.ParameterInvalid, err, "%s does not answer as a kl server (%s on %s %s)",
+			c.base, contentType(res), method, path).WithNext("check --address (KL_ADDRESS)")
+	}
+	return nil
+}
+
+func contentType(res *http.Response) string {
+	if t := res.Header.Get("Content-Type"); t != "" {
+		return t
+	}
+	return "no content type"
+}
