@@ -7,28 +7,79 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// InstanceHash is a content hash of one instance object. It does not change with white space outside strings, with
-// the order of the instance's members, or with the order of the elements of dependencies and sensitive_attributes,
-// and it leaves identity_schema_version out; everything else counts as it is written, so that two numbers are equal
-// only when their texts are. raw must be one that a Scanner reported; other bytes are hashed as they are.
-func InstanceHash(raw []byte, seed uint64) [16]byte {
-	var buf [hashBuffer]byte
-	h := hasher{buf: buf[:0], seed: seed}
-	return h.instance(raw)
-}
-
-// ValueHash is a content hash of a JSON value in which only white space outside strings does not count.
-func ValueHash(raw []byte, seed uint64) [16]byte {
-	var buf [hashBuffer]byte
-	return xxh3.Hash128Seed(appendCompact(buf[:0], raw), seed).Bytes()
-}
-
-// hashBuffer holds most instances, so that hashing one seldom allocates.
-const hashBuffer = 4 << 10
-
-type hasher struct {
-	buf  []byte
+// Hasher computes content hashes and keeps its buffer from one to the next. It must not be used by two goroutines at a
+// time. The zero Hasher has the seed 0.
+type Hasher struct {
 	seed uint64
+	buf  []byte
+}
+
+// NewHasher returns a Hasher; hashes are comparable only when their seeds are equal.
+func NewHasher(seed uint64) *Hasher { return &Hasher{seed: seed} }
+
+// InstanceHash is NewHasher(seed).Instance(raw).
+func InstanceHash(raw []byte, seed uint64) [16]byte {
+	h := Hasher{seed: seed, buf: make([]byte, 0, len(raw)+hashMargin)}
+	return h.Instance(raw)
+}
+
+// ValueHash is NewHasher(seed).Value(raw).
+func ValueHash(raw []byte, seed uint64) [16]byte {
+	h := Hasher{seed: seed, buf: make([]byte, 0, len(raw))}
+	return h.Value(raw)
+}
+
+// hashMargin is what the hash of an instance's member needs beside its bytes.
+const hashMargin = 64
+
+// Instance is a content hash of one instance object. It does not change with white space outside strings, with the
+// order of the instance's members, or with the order of the elements of dependencies and sensitive_attributes, and it
+// leaves identity_schema_version out; everything else counts as it is written, so that two numbers are equal only when
+// their texts are. raw must be what a Scanner reported: it is not validated again, and the hash of anything else says
+// nothing.
+func (h *Hasher) Instance(raw []byte) [16]byte {
+	if len(raw) == 0 || raw[0] != '{' {
+		return h.Value(raw)
+	}
+	var all sum
+	i := 1
+	for first := true; ; first = false {
+		name, value, closed, f := nextMember(raw, i, first)
+		if closed || f != ok {
+			break
+		}
+		bit := instMember(name)
+		dst := append(h.buf[:0], '"')
+		if bit != 0 {
+			dst = append(dst, instNames[bits.TrailingZeros32(bit)]...)
+		} else {
+			dst = append(dst, name...)
+		}
+		dst = append(dst, '"', ':')
+		if raw[value] == '[' && (bit == instDependencies || bit == instSensitiveAttributes) {
+			var elements sum
+			elements, i = h.elements(dst, raw, value)
+			dst = elements.append(append(dst, 'S')) // no JSON value begins like this
+		} else {
+			dst, i = appendCompact(dst, raw, value)
+		}
+		h.buf = dst
+		if bit != instIdentitySchemaVersion {
+			all.add(xxh3.Hash128Seed(dst, h.seed))
+		}
+	}
+	h.buf = all.append(h.buf[:0])
+	return xxh3.Hash128Seed(h.buf, h.seed).Bytes()
+}
+
+// Value is a content hash of a JSON value in which only white space outside strings does not count.
+func (h *Hasher) Value(raw []byte) [16]byte {
+	dst, i := appendCompact(h.buf[:0], raw, space(raw, 0))
+	if i = space(raw, i); i < len(raw) {
+		dst = append(dst, raw[i:]...)
+	}
+	h.buf = dst
+	return xxh3.Hash128Seed(dst, h.seed).Bytes()
 }
 
 // sum adds up hashes, so that their order does not matter while their number does.
@@ -47,90 +98,66 @@ func (s *sum) append(dst []byte) []byte {
 	return binary.BigEndian.AppendUint64(dst, s.n)
 }
 
-func (h *hasher) instance(raw []byte) [16]byte {
-	var all sum
-	if len(raw) == 0 || raw[0] != '{' {
-		return xxh3.Hash128Seed(raw, h.seed).Bytes()
-	}
-	i := 1
-	for first := true; ; first = false {
-		name, value, closed, f := nextMember(raw, i, first)
-		if closed {
-			break
-		}
-		if f == ok {
-			i, f = skipValue(raw, value, 0)
-		}
-		if f != ok {
-			return xxh3.Hash128Seed(raw, h.seed).Bytes()
-		}
-		bit := instMember(name)
-		if bit == instIdentitySchemaVersion {
-			continue
-		}
-		all.add(h.member(name, bit, raw[value:i]))
-	}
-	return xxh3.Hash128Seed(all.append(h.buf[:0]), h.seed).Bytes()
-}
-
-func (h *hasher) member(name []byte, bit uint32, value []byte) xxh3.Uint128 {
-	set := value[0] == '[' && (bit == instDependencies || bit == instSensitiveAttributes)
-	var elements sum
-	if set {
-		elements = h.elements(value)
-	}
-	dst := append(h.buf[:0], '"')
-	if bit != 0 {
-		dst = append(dst, instNames[bits.TrailingZeros32(bit)]...)
-	} else {
-		dst = append(dst, name...)
-	}
-	dst = append(dst, '"', ':')
-	if set {
-		dst = elements.append(append(dst, 'S')) // no JSON value begins like this
-	} else {
-		dst = appendCompact(dst, value)
-	}
-	h.buf = dst
-	return xxh3.Hash128Seed(dst, h.seed)
-}
-
-func (h *hasher) elements(array []byte) sum {
+// elements sums up the array at raw[i] and returns the offset after it. It works behind the bytes of dst.
+func (h *Hasher) elements(dst, raw []byte, i int) (sum, int) {
 	var s sum
-	for i := space(array, 1); i < len(array) && array[i] != ']'; {
-		end, f := skipValue(array, i, 0)
-		if f != ok {
-			break
+	n := len(dst)
+	for i = space(raw, i+1); i < len(raw) && raw[i] != ']'; {
+		before := i
+		dst, i = appendCompact(dst[:n], raw, i)
+		s.add(xxh3.Hash128Seed(dst[n:], h.seed))
+		if i = space(raw, i); i < len(raw) && raw[i] == ',' {
+			i = space(raw, i+1)
 		}
-		h.buf = appendCompact(h.buf[:0], array[i:end])
-		s.add(xxh3.Hash128Seed(h.buf, h.seed))
-		if i = space(array, end); i < len(array) && array[i] == ',' {
-			i = space(array, i+1)
+		if i == before {
+			break // only bytes that are no JSON stand still
 		}
 	}
-	return s
+	return s, min(i+1, len(raw))
 }
 
-// appendCompact appends JSON without the white space outside its strings.
-func appendCompact(dst, src []byte) []byte {
-	run := 0
-	for i := 0; i < len(src); {
-		switch c := src[i]; {
-		case c == '"':
-			end, f := skipString(src, i+1)
-			if f != ok {
-				return append(dst, src[run:]...)
+// appendCompact appends the valid JSON value at src[i] without the white space outside its strings, and returns the
+// offset after it.
+func appendCompact(dst, src []byte, i int) ([]byte, int) {
+	run, depth := i, 0
+	for i < len(src) {
+		switch src[i] {
+		case '"':
+			var f fail
+			if i, f = skipString(src, i+1); f != ok {
+				i = len(src)
 			}
-			i = end
-		case c == ' ' || c == '\n' || c == '\r' || c == '\t':
+			if depth == 0 {
+				return append(dst, src[run:i]...), i
+			}
+		case '{', '[':
+			i++
+			depth++
+		case '}', ']':
+			if depth > 0 {
+				i++
+				depth--
+			}
+			if depth == 0 {
+				return append(dst, src[run:i]...), i
+			}
+		case ',':
+			if depth == 0 {
+				return append(dst, src[run:i]...), i
+			}
+			i++
+		case ' ', '\n', '\r', '\t':
 			dst = append(dst, src[run:i]...)
+			if depth == 0 {
+				return dst, i
+			}
 			i = skipSpace(src, i)
 			run = i
 		default:
 			i++
 		}
 	}
-	return append(dst, src[run:]...)
+	return append(dst, src[min(run, i):i]...), i
 }
 
 // member returns the value of the instance's member that bit names, or nil.
