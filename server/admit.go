@@ -1,0 +1,195 @@
+package server
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/labstack/echo/v4"
+
+	"kl/auth"
+	"kl/fault"
+)
+
+// admitted puts a route's handler behind the question who asks and whether they
+// may. No byte of the body is read before it is answered.
+func (s *Server) admitted(rt Route) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		cl := callOf(c)
+		cl.route, cl.path, cl.locks = &rt, rt.Path, rt.locks
+		if rt.Access == StatePath {
+			if err := wellFormed(c.Request().URL); err != nil {
+				return err
+			}
+		}
+		if err := unescapeParams(c); err != nil {
+			return err
+		}
+		if err := s.admit(c, cl, rt); err != nil {
+			return err
+		}
+		return rt.handle(s, c)
+	}
+}
+
+// admit finds the caller and checks the route's rule.
+func (s *Server) admit(c echo.Context, cl *call, rt Route) error {
+	if rt.Access == Public {
+		return nil
+	}
+	cl.workspace, cl.environment = c.Param("ws"), c.Param("env")
+	user, err := s.authenticate(c.Request(), cl, rt)
+	if err != nil {
+		return err
+	}
+	p := cl.principal
+	switch rt.Access {
+	case Known:
+		return nil
+	case Operator:
+		if !p.Operator {
+			return fault.New(fault.RoleTooLow, "only the operator may do this").WithNext("use the operator's control token")
+		}
+		return nil
+	case Environment:
+		if err := s.store.Authorize(c.Request().Context(), p, user, cl.environment, rt.Action); err != nil {
+			return err
+		}
+		return setState(c, cl)
+	case StatePath:
+		if user != "" && user != cl.workspace {
+			return otherWorkspace(p, cl.workspace)
+		}
+		if err := s.store.Authorize(c.Request().Context(), p, cl.workspace, cl.environment, rt.Action); err != nil {
+			return err
+		}
+		return setState(c, cl)
+	}
+	return fault.New(fault.RoleTooLow, "nobody may do this")
+}
+
+// authenticate sets the call's principal and returns the workspace that Basic
+// credentials name, "" with a bearer token.
+func (s *Server) authenticate(r *http.Request, cl *call, rt Route) (string, error) {
+	user, secret, bearer := credentials(r)
+	if secret == "" {
+		return "", fault.New(fault.CredentialsMissing, "the request carries no credentials")
+	}
+	kind, ok := auth.KindOf(secret)
+	switch {
+	case !ok:
+		return "", fault.New(fault.CredentialsInvalid, "the token is not one of this server's: it is cut, mistyped or of another system")
+	case !slices.Contains(rt.Kinds(), kind):
+		return "", fault.New(fault.CredentialsInvalid, "a token that begins with %s is not valid on this address", kind.Prefix()).
+			WithNext("%s", nextForKind[rt.Access])
+	case kind == auth.Control && !bearer:
+		return "", fault.New(fault.CredentialsInvalid, "a control token is sent as a bearer token, not as a password").
+			WithNext("send the header Authorization: Bearer TOKEN")
+	}
+	p, err := s.store.Authenticate(r.Context(), secret)
+	if err != nil {
+		return "", err
+	}
+	cl.principal, cl.known = p, true
+	return user, nil
+}
+
+var nextForKind = map[Access]string{
+	StatePath: "use a token that begins with kl_env_ or kl_pat_, with the workspace's id as the user name",
+	Operator:  "use the operator's control token: --token or KL_TOKEN",
+}
+
+// credentials takes the token out of the Authorization header.
+func credentials(r *http.Request) (user, secret string, bearer bool) {
+	if user, secret, ok := r.BasicAuth(); ok {
+		return user, secret, false
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get(echo.HeaderAuthorization), " ")
+	if strings.EqualFold(scheme, "bearer") {
+		return "", strings.TrimSpace(token), true
+	}
+	return "", "", false
+}
+
+// otherWorkspace refuses a user name that is not the path's workspace. The name
+// itself is not repeated: people put tokens there by mistake.
+func otherWorkspace(p auth.Principal, path string) error {
+	want := path
+	if p.Workspace != "" {
+		want = p.Workspace
+	}
+	return fault.New(fault.WorkspaceMismatch, "the user name of the credentials is not the workspace of the path").
+		With("expected", want).WithNext("set username (TF_HTTP_USERNAME) and the path's workspace to %s", want)
+}
+
+// setState takes the state's name from the path when the route has one.
+func setState(c echo.Context, cl *call) error {
+	if !slices.Contains(c.ParamNames(), "state") {
+		return nil
+	}
+	name := c.Param("state")
+	if !validName(name) {
+		return fault.New(fault.StateNameInvalid, "the state's name in the path is not valid").
+			WithNext("use 1 to 128 letters, digits, dots, dashes and underscores, beginning with a letter or a digit")
+	}
+	cl.state = name
+	return nil
+}
+
+// validName reports whether a state may have the name.
+func validName(s string) bool {
+	if len(s) == 0 || len(s) > 128 {
+		return false
+	}
+	for i, r := range s {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+		case i > 0 && (r == '.' || r == '-' || r == '_'):
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+const stateForm = "{workspace_id}/{env_public_id}/{state_name}"
+
+// wellFormed checks the shape of a state's path before anything else: what the
+// router takes for the last parameter may hold further segments.
+func wellFormed(u *url.URL) error {
+	seg := strings.Split(strings.TrimPrefix(u.EscapedPath(), "/"), "/")
+	if len(seg) != 4 || slices.Contains(seg, "") {
+		return malformed(u.Path)
+	}
+	return nil
+}
+
+func malformed(path string) error {
+	want := "/states/" + stateForm
+	if strings.HasPrefix(strings.TrimLeft(path, "/"), "locks") {
+		want = "/locks/" + stateForm
+	}
+	return fault.New(fault.MalformedPath, "the path has not the form %s", want).With("expected", want)
+}
+
+// unescapeParams decodes the path's parameters, which Echo leaves as they came
+// when the path has escapes of its own, such as %%2F.
+func unescapeParams(c echo.Context) error {
+	if c.Request().URL.RawPath == "" {
+		return nil
+	}
+	values := slices.Clone(c.ParamValues())
+	for i, v := range values {
+		u, err := url.PathUnescape(v)
+		if err != nil {
+			return fault.New(fault.NotFound, "the path has a bad escape")
+		}
+		values[i] = u
+	}
+	c.SetParamValues(values...)
+	return nil
+}
+
+func printable(r rune) bool { return unicode.IsPrint(r) && r != unicode.ReplacementChar }

@@ -1,0 +1,162 @@
+package server
+
+import (
+	"bytes"
+	"crypto/md5" //nolint:gosec // Content-MD5 is what Terraform sends
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"kl/fault"
+	"kl/store"
+)
+
+const (
+	maxLockBody    = 64 << 10 // of a LockInfo
+	maxControlBody = 1 << 20  // of the control API's documents
+)
+
+// receive reads a state: whole, within the limit and as Content-MD5 says.
+// Codes: body_invalid, body_too_large, body_incomplete, body_digest_mismatch, busy.
+func (s *Server) receive(c echo.Context) (*store.Body, error) {
+	r, cl := c.Request(), callOf(c)
+	if err := plainEncoding(r.Header.Get(echo.HeaderContentEncoding)); err != nil {
+		return nil, err
+	}
+	digest, err := contentMD5(r.Header.Get("Content-MD5"))
+	if err != nil {
+		return nil, err
+	}
+	if r.ContentLength > s.opt.MaxBody {
+		return nil, tooLarge(s.opt.MaxBody).WithNext("raise the limit with: kl serve --max-body %d (or more)", r.ContentLength)
+	}
+	b, err := s.store.ReadBody(r.Context(), cl.reader(), r.ContentLength, s.opt.MaxBody)
+	if err != nil {
+		return nil, err
+	}
+	if sum := b.MD5(); digest != nil && !bytes.Equal(digest, sum[:]) {
+		b.Release()
+		return nil, fault.New(fault.BodyDigest, "the %d bytes that arrived do not have the digest that Content-MD5 announced", b.Len())
+	}
+	return b, nil
+}
+
+// reader is the request's body, or an empty one.
+func (cl *call) reader() io.Reader {
+	if cl.body == nil {
+		return strings.NewReader("")
+	}
+	return cl.body
+}
+
+func tooLarge(limit int64) *fault.Error {
+	return fault.New(fault.BodyTooLarge, "the body is larger than this server's limit of %d bytes", limit).With("limit", limit)
+}
+
+func plainEncoding(enc string) error {
+	if enc != "" && !strings.EqualFold(enc, "identity") {
+		return fault.New(fault.BodyInvalid, "the body has a Content-Encoding, which states must not have").
+			WithNext("send the state as it is, without compression")
+	}
+	return nil
+}
+
+// contentMD5 decodes the header; "" is no digest.
+func contentMD5(header string) ([]byte, error) {
+	if header == "" {
+		return nil, nil
+	}
+	b, err := base64.StdEncoding.DecodeString(header)
+	if err != nil || len(b) != md5.Size {
+		return nil, fault.New(fault.BodyDigest, "the header Content-MD5 is not the base64 form of an MD5 digest").
+			WithNext("send the digest of the body's bytes in base64, or leave the header out")
+	}
+	return b, nil
+}
+
+// readSmall reads a whole body of at most limit bytes.
+func readSmall(c echo.Context, limit int64) ([]byte, error) {
+	r, cl := c.Request(), callOf(c)
+	if err := plainEncoding(r.Header.Get(echo.HeaderContentEncoding)); err != nil {
+		return nil, err
+	}
+	digest, err := contentMD5(r.Header.Get("Content-MD5"))
+	if err != nil {
+		return nil, err
+	}
+	over := fault.New(fault.BodyTooLarge, "the body is larger than the %d bytes that this address takes", limit).
+		With("limit", limit).WithNext("send a smaller document")
+	if r.ContentLength > limit {
+		return nil, over
+	}
+	b, err := io.ReadAll(io.LimitReader(cl.reader(), limit+1))
+	switch sum := md5.Sum(b); { //nolint:gosec // as above
+	case err != nil:
+		return nil, err
+	case int64(len(b)) > limit:
+		return nil, over
+	case digest != nil && !bytes.Equal(digest, sum[:]):
+		return nil, fault.New(fault.BodyDigest, "the %d bytes that arrived do not have the digest that Content-MD5 announced", len(b))
+	}
+	return b, nil
+}
+
+// decode reads a JSON object into v, which is a pointer to a struct. Members
+// that v does not have are refused, all of them by name: a mistyped setting
+// must not look as if it had been set.
+func decode(c echo.Context, v any) error {
+	b, err := readSmall(c, maxControlBody)
+	if err != nil {
+		return err
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(b, &members); err != nil || members == nil {
+		return notJSON(err)
+	}
+	known := memberNames(reflect.TypeOf(v).Elem())
+	var unknown []string
+	for name := range members {
+		if !slices.Contains(known, name) {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		return fault.New(fault.ParameterInvalid, "the body has members that are not known here: %s", short(strings.Join(unknown, ", "))).
+			With("unknown_members", unknown).WithNext("known are: %s", strings.Join(known, ", "))
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return notJSON(err)
+	}
+	return nil
+}
+
+func notJSON(err error) error {
+	f := fault.New(fault.ParameterInvalid, "the body is not a JSON object").WithNext("send a JSON object")
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return f.With("offset", syntax.Offset)
+	case errors.As(err, &kind) && kind.Field != "":
+		return fault.New(fault.ParameterInvalid, "the member %s must not be a %s", kind.Field, kind.Value).With("offset", kind.Offset)
+	case err != nil && kind == nil:
+		return fault.New(fault.ParameterInvalid, "the body has a value that is not valid: %v", err)
+	}
+	return f
+}
+
+// memberNames are the JSON members of a struct, those of embedded ones too.
+func memberNames(t reflect.Type) []string {
+	var out []string
+	for f := range fields(t) {
+		out = append(out, f.name)
+	}
+	return out
+}

@@ -1,0 +1,65 @@
+package server
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"kl/auth"
+	"kl/fault"
+	"kl/store"
+	"kl/wire"
+)
+
+func (s *Server) whoami(c echo.Context) error {
+	p := callOf(c).principal
+	return answer(c, wire.Whoami{
+		Kind: string(p.Kind), ID: p.ID, Name: p.Display(), User: p.User, Operator: p.Operator,
+		Workspace: p.Workspace, Environment: p.Environment, Role: string(p.Role),
+	})
+}
+
+// request tells why a request was refused: the operator of any, others of their
+// own and of those on environments that they may read. What they may not see
+// does not exist for them.
+func (s *Server) request(c echo.Context) error {
+	ctx, p := c.Request().Context(), callOf(c).principal
+	r, err := s.store.Request(ctx, c.Param("id"))
+	if err != nil {
+		return err
+	}
+	if p.Operator || r.PrincipalID != "" && r.PrincipalID == p.ID {
+		return answer(c, r)
+	}
+	if r.Environment != "" && s.store.Authorize(ctx, p, "", r.Environment, auth.ReadState) == nil {
+		return answer(c, r)
+	}
+	return fault.New(fault.NotFound, "no refused request is remembered under this id").WithNext("ask the operator, or look in the server's log")
+}
+
+func (s *Server) events(c echo.Context) error {
+	cursor, limit, err := page(c)
+	if err != nil {
+		return err
+	}
+	f := store.EventFilter{
+		Workspace: c.QueryParam("workspace"), Environment: c.QueryParam("environment"), State: c.QueryParam("state"),
+		Class: c.QueryParam("class"), Limit: limit,
+	}
+	if v := c.QueryParam("since"); v != "" {
+		if f.Since, err = time.Parse(time.RFC3339, v); err != nil {
+			return fault.New(fault.ParameterInvalid, "since is not a time in RFC 3339 form").WithNext("write it like 2026-01-31T12:00:00Z")
+		}
+	}
+	if cursor != "" {
+		if f.After, err = strconv.ParseUint(cursor, 10, 64); err != nil {
+			return fault.New(fault.ParameterInvalid, "cursor is not the member next of a page of events").WithNext("leave cursor out to begin")
+		}
+	}
+	list, err := s.store.Events(c.Request().Context(), f)
+	if err != nil {
+		return err
+	}
+	return answer(c, list)
+}
