@@ -177,3 +177,5 @@ func (o *output) String() string {
 	defer o.mu.Unlock()
 	return o.buf.String()
 }
+
+func itoa[N int | int64 | uint64](n N) string { return fmt.Sprint(n) }
