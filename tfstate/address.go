@@ -2,7 +2,6 @@ package tfstate
 
 import (
 	"cmp"
-	"math/big"
 	"strconv"
 	"strings"
 	"unicode"
@@ -82,26 +81,23 @@ func (k Key) append(dst []byte) []byte {
 	return dst
 }
 
-// Compare orders keys as Terraform writes the instances of a resource: no key, then numbers by value, then strings.
+// Compare orders keys as Terraform writes the instances of a resource: no key, then integers by value, then strings.
+// Numbers that Terraform would not write, fractions for example, come by their texts after the integers.
 func (k Key) Compare(o Key) int {
-	if k.Kind != o.Kind {
-		return cmp.Compare(k.Kind, o.Kind)
-	}
-	if k.Kind != KeyInt || k.Text == o.Text {
-		return strings.Compare(k.Text, o.Text)
+	if k.Kind != o.Kind || k.Kind != KeyInt {
+		return cmp.Or(cmp.Compare(k.Kind, o.Kind), strings.Compare(k.Text, o.Text))
 	}
 	a, errA := strconv.ParseInt(k.Text, 10, 64)
 	b, errB := strconv.ParseInt(o.Text, 10, 64)
-	if errA == nil && errB == nil {
-		return cmp.Or(cmp.Compare(a, b), strings.Compare(k.Text, o.Text))
-	}
-	// A fixed precision, because an exponent in the text must not decide how much memory a comparison takes.
-	x, _, errA := big.ParseFloat(k.Text, 10, 128, big.ToNearestEven)
-	y, _, errB := big.ParseFloat(o.Text, 10, 128, big.ToNearestEven)
-	if errA != nil || errB != nil {
+	switch {
+	case errA == nil && errB != nil:
+		return -1
+	case errA != nil && errB == nil:
+		return 1
+	case errA != nil:
 		return strings.Compare(k.Text, o.Text)
 	}
-	return cmp.Or(x.Cmp(y), strings.Compare(k.Text, o.Text))
+	return cmp.Or(cmp.Compare(a, b), strings.Compare(k.Text, o.Text))
 }
 
 // appendQuoted writes s as an HCL string literal, which is how Terraform prints string keys.

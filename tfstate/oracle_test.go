@@ -326,11 +326,11 @@ func agree(t *testing.T, doc []byte) {
 		case errors.As(err, &syntax):
 			possible = !valid
 		case errors.As(err, &shape):
-			possible = !valid || o.shape
+			possible = !valid || o.shape || o.ambiguous // the oracle looks only into the last of two members
 		case errors.Is(err, tfstate.ErrAmbiguous):
 			possible = !valid || o.ambiguous
 		case errors.Is(err, tfstate.ErrReordered):
-			possible = !reordered && (!valid || o.reordered)
+			possible = !reordered && (!valid || o.reordered || o.ambiguous)
 		}
 		if !possible {
 			t.Fatalf("reordered %v: scan says %v; encoding/json: valid %v, shape %v, ambiguous %v, reordered %v\n%s",
