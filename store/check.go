@@ -1,0 +1,524 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.etcd.io/bbolt"
+
+	"kl/tfstate"
+)
+
+// CheckReport is what Check found.
+type CheckReport struct {
+	States   int      `json:"states"`
+	Versions int      `json:"versions"`
+	Chunks   int      `json:"chunks"`
+	Bytes    int64    `json:"bytes"`    // of all versions, decoded
+	Problems []string `json:"problems"` // sentences, at most maxProblems
+	Whole    []string `json:"whole"`    // states of which all is right, as environment/name
+	Damaged  []string `json:"damaged"`  // the others
+}
+
+const maxProblems = 1000
+
+// problem notes what is wrong.
+func (r *CheckReport) problem(format string, args ...any) {
+	if len(r.Problems) < maxProblems {
+		r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
+	}
+}
+
+// Check verifies the file: bbolt's own structure, that every version has the
+// bytes that were written, and every invariant of ARCHITECTURE.md. progress is
+// called before each state. What is wrong is in the report; the error says
+// only that the check could not be made. Each state is seen as of one moment,
+// while the server may go on.
+func (s *Store) Check(ctx context.Context, progress func(done, total int)) (CheckReport, error) {
+	r := CheckReport{Problems: []string{}, Whole: []string{}, Damaged: []string{}}
+	var sids []uint64
+	err := s.view(func(tx *bbolt.Tx) error {
+		for err := range tx.Check() {
+			r.problem("the file's structure: %v", err)
+		}
+		if len(r.Problems) > 0 {
+			return nil
+		}
+		s.checkAccounts(tx, &r)
+		return eachKV(tx, bState, nil, func(k, _ []byte) (bool, error) {
+			sid, err := sidOf(k)
+			sids = append(sids, sid)
+			return true, err
+		})
+	})
+	if err != nil {
+		return r, err
+	}
+	for i, sid := range sids {
+		if err := ctx.Err(); err != nil {
+			return r, err
+		}
+		if progress != nil {
+			progress(i, len(sids))
+		}
+		before := len(r.Problems)
+		name := ""
+		err := s.view(func(tx *bbolt.Tx) error {
+			c := &stateCheck{s: s, tx: tx, sid: sid, report: &r}
+			err := c.run(ctx)
+			name = c.name
+			return err
+		})
+		if err != nil {
+			return r, err
+		}
+		switch {
+		case name == "": // gone since
+		case len(r.Problems) > before:
+			r.Damaged = append(r.Damaged, name)
+		default:
+			r.Whole = append(r.Whole, name)
+		}
+	}
+	if progress != nil {
+		progress(len(sids), len(sids))
+	}
+	return r, nil
+}
+
+// checkAccounts verifies that names, slugs and token hashes point to records
+// and back, and that no rows are left of a state that is gone.
+func (s *Store) checkAccounts(tx *bbolt.Tx, r *CheckReport) {
+	note := func(err error) {
+		if err != nil {
+			r.problem("accounts: %v", err)
+		}
+	}
+	note(eachKV(tx, bName, nil, func(k, v []byte) (bool, error) {
+		env, name, _ := bytes.Cut(k, []byte{0})
+		st, ok, err := getRec[stateRec](tx, bState, v)
+		if err != nil || !ok || st.Environment != string(env) || st.Name != string(name) {
+			r.problem("the name %s of environment %s does not lead to its state (%v)", name, env, err)
+		}
+		if !has(tx, bEnvironment, env) {
+			r.problem("the state %s is in an environment %s that does not exist", name, env)
+		}
+		return true, nil
+	}))
+	note(eachRec(tx, bEnvironment, nil, func(k []byte, e *environmentRec) (bool, error) {
+		if string(get(tx, bSlug, pair(e.WorkspaceID, e.Slug))) != string(k) {
+			r.problem("the slug of environment %s does not lead to it", k)
+		}
+		if !has(tx, bWorkspace, []byte(e.WorkspaceID)) {
+			r.problem("the environment %s is in a workspace %s that does not exist", k, e.WorkspaceID)
+		}
+		return true, nil
+	}))
+	note(eachRec(tx, bToken, nil, func(k []byte, t *tokenRec) (bool, error) {
+		if string(get(tx, bTokenHash, t.Hash)) != string(k) {
+			r.problem("the hash of token %s does not lead to it", k)
+		}
+		return true, nil
+	}))
+	note(eachKV(tx, bRefusedEnv, nil, func(_, v []byte) (bool, error) {
+		if !has(tx, bRefused, v) {
+			r.problem("a refused write %x is listed but not there", v)
+		}
+		return true, nil
+	}))
+	for _, b := range stateBuckets[1:] {
+		last := uint64(0)
+		note(eachKV(tx, b, nil, func(k, _ []byte) (bool, error) {
+			if len(k) < 8 {
+				r.problem("bucket %s has a key %x without a state", b, k)
+				return true, nil
+			}
+			if sid := binary.BigEndian.Uint64(k); sid != last {
+				if last = sid; !has(tx, bState, k[:8]) {
+					r.problem("bucket %s has rows of state %d, which does not exist", b, sid)
+				}
+			}
+			return true, nil
+		}))
+	}
+}
+
+// stateCheck verifies one state in one read transaction.
+type stateCheck struct {
+	s      *Store
+	tx     *bbolt.Tx
+	sid    uint64
+	report *CheckReport
+	name   string
+	rec    *stateRec
+	needed map[uint64]bool // chunk ids that some kept version needs
+}
+
+func (c *stateCheck) problem(format string, args ...any) {
+	c.report.problem("state %s: %s", c.name, fmt.Sprintf(format, args...))
+}
+
+func (c *stateCheck) run(ctx context.Context) error {
+	rec, ok, err := getRec[stateRec](c.tx, bState, u64(c.sid))
+	if err != nil {
+		c.name = fmt.Sprintf("number %d", c.sid)
+		c.problem("%v", err)
+		return nil
+	}
+	if !ok {
+		return nil
+	}
+	c.rec, c.name, c.needed = rec, rec.Environment+"/"+rec.Name, map[uint64]bool{}
+	c.report.States++
+	if string(get(c.tx, bName, pair(rec.Environment, rec.Name))) != string(u64(c.sid)) {
+		c.problem("its name does not lead to it")
+	}
+	if err := c.versions(ctx); err != nil {
+		return err
+	}
+	c.chunks()
+	c.coordination()
+	return nil
+}
+
+// document is one version read back.
+type document struct {
+	rec   *versionRec
+	scan  map[string][16]byte // address → content hash; nil when opaque
+	count counts
+}
+
+// versions walks over all kept versions from the oldest on.
+func (c *stateCheck) versions(ctx context.Context) error {
+	var numbers []uint64
+	err := eachKV(c.tx, bVersion, u64(c.sid), func(k, _ []byte) (bool, error) {
+		numbers = append(numbers, binary.BigEndian.Uint64(k[8:]))
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(numbers) == 0 {
+		if c.rec.Head != 0 {
+			c.problem("it has no version, and version %d should be its head", c.rec.Head)
+		}
+		return nil
+	}
+	if int64(len(numbers)) != c.rec.Versions || numbers[0] != c.rec.Oldest || numbers[len(numbers)-1] != c.rec.Head {
+		c.problem("it has %d versions from %d to %d, and should have %d from %d to %d", len(numbers), numbers[0], numbers[len(numbers)-1], c.rec.Versions, c.rec.Oldest, c.rec.Head)
+	}
+	var before *document
+	var es []entry
+	for _, n := range numbers {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		c.report.Versions++
+		d, entries, err := c.version(n, before, es)
+		if err != nil {
+			c.problem("version %d is not whole: %v", n, err)
+			before, es = nil, nil
+			continue
+		}
+		before, es = d, entries
+	}
+	if before != nil {
+		c.head(before)
+	}
+	return nil
+}
+
+// version reads a version back and compares it with what is recorded, and with
+// the version before when that is whole.
+func (c *stateCheck) version(n uint64, before *document, was []entry) (*document, []entry, error) {
+	v, err := getVersion(c.tx, c.sid, n)
+	if err != nil {
+		return nil, nil, err
+	}
+	es, err := manifestOf(c.tx, c.sid, n)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range es {
+		c.needed[es[i].id] = true
+		if es[i].base != 0 {
+			c.needed[es[i].base] = true
+		}
+	}
+	body, err := c.body(es)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.report.Bytes += int64(len(body))
+	if sum := sha256.Sum256(body); !bytes.Equal(sum[:], v.SHA256) || int64(len(body)) != v.Bytes {
+		return nil, nil, errors.New("its bytes are not those that were written")
+	}
+	d := &document{rec: v}
+	if !v.Opaque {
+		if err := c.scan(d, body); err != nil {
+			return nil, nil, err
+		}
+		if got := (counts{v.Instances, v.Managed, v.Resources, v.Outputs}); got != d.count {
+			c.problem("version %d counts %+v, and has %+v", n, got, d.count)
+		}
+		if msg := contexts(c.s.seed, es, body); msg != "" {
+			c.problem("version %d: %s", n, msg)
+		}
+	}
+	if before != nil {
+		c.neighbours(before, d, was, es)
+	}
+	return d, es, nil
+}
+
+// body decodes a version within the check's own transaction.
+func (c *stateCheck) body(es []entry) ([]byte, error) {
+	var body []byte
+	for i := range es {
+		e := &es[i]
+		chunk := c.tx.Bucket(bChunk).Get(key(c.sid, e.id))
+		if chunk == nil {
+			return nil, fmt.Errorf("chunk %d is missing", e.id)
+		}
+		var base []byte
+		if e.base != 0 {
+			if base = c.tx.Bucket(bChunk).Get(key(c.sid, e.base)); base == nil {
+				return nil, fmt.Errorf("chunk %d, a base, is missing", e.base)
+			}
+		}
+		var err error
+		if body, err = c.s.decodeChunk(c.sid, body, chunk, base, e); err != nil {
+			return nil, err
+		}
+	}
+	return body, nil
+}
+
+func (c *stateCheck) scan(d *document, body []byte) error {
+	d.scan = map[string][16]byte{}
+	h := tfstate.NewHasher(c.s.seed)
+	return oldTokens(body, tfstate.Context{}, func(t *tfstate.Token) {
+		d.count.token(t, 1)
+		if t.Kind == tfstate.CutInstance {
+			a := t.Inst.Address()
+			if _, twice := d.scan[a]; twice {
+				c.problem("version %d has %s twice", d.rec.Version, a)
+			}
+			d.scan[a] = h.Instance(t.Inst.Raw)
+		}
+	})
+}
+
+// contexts verifies that a scan of the whole document comes by every cut in
+// the context that is recorded for it.
+func contexts(seed uint64, es []entry, body []byte) string {
+	at := map[int]*entry{}
+	pos := 0
+	for i := range es {
+		at[pos] = &es[i]
+		pos += int(es[i].size)
+	}
+	met := 1
+	if e := at[0]; e == nil || e.kind != uint8(tfstate.CutStart) {
+		return "its first chunk is not one that starts a document"
+	}
+	msg := ""
+	err := oldTokens(body, tfstate.Context{}, func(t *tfstate.Token) {
+		e := at[t.Start]
+		if e == nil || t.Start == 0 {
+			return
+		}
+		met++
+		if !t.Cut || e.ctx != t.Ctx.Hash(seed) || e.kind != uint8(t.Kind) {
+			msg = fmt.Sprintf("chunk %d is cut at a place where none may be, or with another context", e.id)
+		}
+	})
+	if err != nil {
+		return err.Error()
+	}
+	// a chunk may begin with the end of a container whose elements went; no token tells of that
+	if met < len(es)-len(es)/4-2 {
+		return fmt.Sprintf("only %d of %d chunks begin with an element", met, len(es))
+	}
+	return msg
+}
+
+// neighbours verifies what is recorded between two versions.
+func (c *stateCheck) neighbours(a, b *document, was, now []entry) {
+	if b.rec.Previous != a.rec.Version {
+		c.problem("version %d should follow %d and says %d", b.rec.Version, a.rec.Version, b.rec.Previous)
+		return
+	}
+	if !b.rec.Forced && (b.rec.Serial <= a.rec.Serial || b.rec.Lineage != a.rec.Lineage) {
+		c.problem("version %d has serial %d of lineage %s after serial %d of lineage %s", b.rec.Version, b.rec.Serial, b.rec.Lineage, a.rec.Serial, a.rec.Lineage)
+	}
+	c.deaths(b, was, now)
+	if b.rec.Unlisted {
+		if a.scan != nil && b.scan != nil {
+			c.problem("version %d has no change list", b.rec.Version)
+		}
+		return
+	}
+	cs, err := changesOf(c.tx, c.sid, b.rec)
+	if err != nil {
+		c.problem("version %d: %v", b.rec.Version, err)
+		return
+	}
+	if want := diffScans(a.scan, b.scan); !slices.Equal(cs, want) {
+		c.problem("version %d lists %d changes, the documents differ in %d: %s", b.rec.Version, len(cs), len(want), firstDifference(cs, want))
+	}
+	var n [3]int64
+	for i := range cs {
+		n[strings.IndexByte("ACD", byte(cs[i].op))]++
+	}
+	if n != [3]int64{b.rec.Added, b.rec.Changed, b.rec.Removed} {
+		c.problem("version %d counts its changes as %d, %d, %d, and lists %v", b.rec.Version, b.rec.Added, b.rec.Changed, b.rec.Removed, n)
+	}
+}
+
+func (c *stateCheck) deaths(b *document, was, now []entry) {
+	left := map[uint64]bool{}
+	for i := range was {
+		left[was[i].id] = true
+		left[was[i].base] = true
+	}
+	for i := range now {
+		delete(left, now[i].id)
+		delete(left, now[i].base)
+	}
+	delete(left, 0)
+	want := make([]uint64, 0, len(left))
+	for id := range left {
+		want = append(want, id)
+	}
+	slices.Sort(want)
+	if !slices.Equal(want, b.rec.deaths) {
+		c.problem("version %d lists %d chunks that only the one before needs, and there are %d", b.rec.Version, len(b.rec.deaths), len(want))
+	}
+}
+
+func firstDifference(a, b []change) string {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return fmt.Sprintf("%c %s against %c %s", a[i].op, a[i].address, b[i].op, b[i].address)
+		}
+	}
+	return "one list is longer"
+}
+
+// diffScans is the change list between two scanned documents.
+func diffScans(a, b map[string][16]byte) []change {
+	cs := []change{}
+	for addr, h := range b {
+		if old, ok := a[addr]; !ok {
+			cs = append(cs, change{op: opAdd, address: addr, new: h})
+		} else if old != h {
+			cs = append(cs, change{op: opChange, address: addr, old: old, new: h})
+		}
+	}
+	for addr, h := range a {
+		if _, ok := b[addr]; !ok {
+			cs = append(cs, change{op: opRemove, address: addr, old: h})
+		}
+	}
+	slices.SortFunc(cs, compareChanges)
+	return cs
+}
+
+// head compares the state's record with its newest version.
+func (c *stateCheck) head(d *document) {
+	r, v := c.rec, d.rec
+	if v.Version != r.Head || v.Serial != r.Serial || v.Lineage != r.Lineage || v.Bytes != r.Bytes || v.Opaque != r.Opaque || !bytes.Equal(v.SHA256, r.SHA256) ||
+		v.NextChunk != r.NextChunk || (counts{v.Instances, v.Managed, v.Resources, v.Outputs}) != (counts{r.Instances, r.Managed, r.Resources, r.Outputs}) {
+		c.problem("its record does not tell what its newest version %d tells", v.Version)
+	}
+}
+
+// chunks verifies that exactly the needed chunks are there.
+func (c *stateCheck) chunks() {
+	var size int64
+	err := eachKV(c.tx, bChunk, u64(c.sid), func(k, v []byte) (bool, error) {
+		c.report.Chunks++
+		size += int64(len(v))
+		id := binary.BigEndian.Uint64(k[8:])
+		if !c.needed[id] {
+			c.problem("chunk %d is needed by no version", id)
+		}
+		if id >= c.rec.NextChunk {
+			c.problem("chunk %d is beyond the next free number %d", id, c.rec.NextChunk)
+		}
+		return true, nil
+	})
+	if err != nil {
+		c.problem("chunks: %v", err)
+	}
+	if size != c.rec.StoredBytes {
+		c.problem("its chunks have %d bytes, its record says %d", size, c.rec.StoredBytes)
+	}
+}
+
+// coordination verifies sessions, queue, tags and refused writes.
+func (c *stateCheck) coordination() {
+	note := func(err error) {
+		if err != nil {
+			c.problem("%v", err)
+		}
+	}
+	var exclusive, plans int
+	note(eachRec(c.tx, bSession, u64(c.sid), func(k []byte, h *sessionRec) (bool, error) {
+		if h.plan() {
+			plans++
+		} else {
+			exclusive++
+		}
+		if h.Info.ID != string(k[8:]) {
+			c.problem("the session %s is stored under %s", h.Info.ID, k[8:])
+		}
+		for _, v := range []uint64{h.BaseVersion, h.LastVersion} {
+			if v != 0 && !has(c.tx, bVersion, key(c.sid, v)) {
+				c.problem("the session %s needs version %d, which is gone", h.Info.ID, v)
+			}
+		}
+		return true, nil
+	}))
+	if exclusive > 1 || exclusive == 1 && plans > 0 {
+		c.problem("%d exclusive locks and %d of plans are held at once", exclusive, plans)
+	}
+	note(eachRec(c.tx, bQueue, u64(c.sid), func(k []byte, t *ticketRec) (bool, error) {
+		if has(c.tx, bSession, k) {
+			c.problem("the lock %s is held and waited for", t.Info.ID)
+		}
+		return true, nil
+	}))
+	note(eachKV(c.tx, bTag, u64(c.sid), func(k, v []byte) (bool, error) {
+		if !has(c.tx, bVersion, append(u64(c.sid), v...)) {
+			c.problem("the tag %s names a version that is gone", k[8:])
+		}
+		return true, nil
+	}))
+	note(eachRec(c.tx, bRefused, u64(c.sid), func(_ []byte, r *refusedRec) (bool, error) {
+		h := sha256.New()
+		for i := range r.Pieces {
+			v := c.tx.Bucket(bRefusedBody).Get(refusedPieceKey(c.sid, r.ID, i))
+			b, err := unpack(v)
+			if err != nil {
+				c.problem("the refused write %s is not whole: %v", r.ID, err)
+				return true, nil
+			}
+			_, _ = h.Write(b)
+		}
+		if fmt.Sprintf("%x", h.Sum(nil)) != r.SHA256 {
+			c.problem("the refused write %s has other bytes than were sent", r.ID)
+		}
+		if r.BaseVersion != 0 && !has(c.tx, bVersion, key(c.sid, r.BaseVersion)) {
+			c.problem("the refused write %s needs version %d, which is gone", r.ID, r.BaseVersion)
+		}
+		return true, nil
+	}))
+}

@@ -1,0 +1,110 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"go.etcd.io/bbolt"
+
+	"kl/fault"
+	"kl/wire"
+)
+
+// event appends to the audit trail within the caller's transaction.
+func (s *Store) event(tx *bbolt.Tx, e wire.Event) error {
+	b := tx.Bucket(bEvent)
+	id, err := b.NextSequence()
+	if err != nil {
+		return fmt.Errorf("number an event: %w", err)
+	}
+	e.ID = id
+	e.Time = s.now()
+	if e.Workspace == "" && e.Environment != "" {
+		if env, ok, err := getRec[environmentRec](tx, bEnvironment, []byte(e.Environment)); err != nil {
+			return err
+		} else if ok {
+			e.Workspace = env.WorkspaceID
+		}
+	}
+	b.FillPercent = 0.95
+	return putRec(tx, bEvent, u64(id), e)
+}
+
+// Events lists events in order of time. Code: parameter_invalid.
+func (s *Store) Events(ctx context.Context, f EventFilter) (wire.List[wire.Event], error) {
+	out := wire.List[wire.Event]{Items: []wire.Event{}}
+	err := s.view(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(bEvent).Cursor()
+		for k, v := c.Seek(u64(f.After + 1)); k != nil; k, v = c.Next() {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			var e wire.Event
+			if err := json.Unmarshal(v, &e); err != nil {
+				return fmt.Errorf("event %x: %w", k, err)
+			}
+			if !f.matches(&e) {
+				continue
+			}
+			if len(out.Items) == page(f.Limit) {
+				out.Next = strconv.FormatUint(out.Items[len(out.Items)-1].ID, 10)
+				return nil
+			}
+			out.Items = append(out.Items, e)
+		}
+		return nil
+	})
+	return out, err
+}
+
+func (f *EventFilter) matches(e *wire.Event) bool {
+	return (f.Workspace == "" || f.Workspace == e.Workspace) && (f.Environment == "" || f.Environment == e.Environment) &&
+		(f.State == "" || f.State == e.State) && (f.Class == "" || f.Class == e.Class) && !e.Time.Before(f.Since)
+}
+
+// maxRequests is how many refused requests are remembered.
+const maxRequests = 10000
+
+// NoteRequest remembers a refused request for Request. It does not wait for
+// the disk, and when too much is to be written the request is forgotten: it
+// was answered already.
+func (s *Store) NoteRequest(r wire.Request) {
+	if s.commit == nil {
+		return
+	}
+	s.commit.try(func(tx *bbolt.Tx) error {
+		ring := tx.Bucket(bRequestRing)
+		n, err := ring.NextSequence()
+		if err != nil {
+			return fmt.Errorf("number a request: %w", err)
+		}
+		slot := u64(n % maxRequests)
+		if old := ring.Get(slot); old != nil {
+			if err := del(tx, bRequest, append([]byte(nil), old...)); err != nil {
+				return broken(err)
+			}
+		}
+		return broken(errors.Join(put(tx, bRequestRing, slot, []byte(r.RequestID)), putRec(tx, bRequest, []byte(r.RequestID), r)))
+	})
+}
+
+// Request tells why a request was refused. Code: not_found.
+func (s *Store) Request(_ context.Context, id string) (wire.Request, error) {
+	var out wire.Request
+	err := s.view(func(tx *bbolt.Tx) error {
+		r, ok, err := getRec[wire.Request](tx, bRequest, []byte(id))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return fault.New(fault.NotFound, "no refused request %q is remembered", id).
+				WithNext("the last %d refusals are kept; see the server's log for older ones", maxRequests)
+		}
+		out = *r
+		return nil
+	})
+	return out, err
+}

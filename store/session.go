@@ -1,0 +1,604 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"kl/fault"
+	"kl/wire"
+)
+
+const (
+	// ticketTTL is how long a place in the queue is kept for a client that
+	// does not come back.
+	ticketTTL = 40 * time.Second
+	// maxTickets bounds the queue of one state.
+	maxTickets = 1000
+	// maxReleased is how many released locks of a state are remembered, so
+	// that a release that is sent again is answered alike.
+	maxReleased = 64
+	// staleAfter is how long a session must be silent to be shown as stale. A
+	// living apply sends a checkpoint whenever a resource is done; resources
+	// that take longer than this are rare, and nothing is released for it.
+	staleAfter = time.Hour
+)
+
+// contest is all that decides on a LOCK, as one transaction sees it.
+type contest struct {
+	env     *environmentRec
+	sid     uint64 // 0: there is no such state yet
+	rec     *stateRec
+	holders []*sessionRec // without those that have idled away
+	idle    []*sessionRec
+	tickets []*ticketRec // in order of arrival, without those given up
+	gone    []*ticketRec
+}
+
+// readContest collects what decides on locks of a state.
+func (s *Store) readContest(tx *bbolt.Tx, ref Ref, now time.Time) (*contest, error) {
+	c := &contest{}
+	var err error
+	var ok bool
+	if c.env, ok, err = getRec[environmentRec](tx, bEnvironment, []byte(ref.Environment)); err != nil {
+		return nil, err
+	} else if !ok {
+		return nil, unknownEnvironment(ref.Environment)
+	}
+	c.sid, c.rec, err = find(tx, ref)
+	if fault.Is(err, fault.NotFound) {
+		c.rec = s.newState(ref)
+		return c, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ttl := time.Duration(c.env.LockIdleTTL)
+	err = eachRec(tx, bSession, u64(c.sid), func(_ []byte, h *sessionRec) (bool, error) {
+		if ttl > 0 && now.Sub(h.LastActivity) > ttl {
+			c.idle = append(c.idle, h)
+		} else {
+			c.holders = append(c.holders, h)
+		}
+		return true, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = eachRec(tx, bQueue, u64(c.sid), func(_ []byte, t *ticketRec) (bool, error) {
+		if now.Sub(t.LastSeen) > ticketTTL {
+			c.gone = append(c.gone, t)
+		} else {
+			c.tickets = append(c.tickets, t)
+		}
+		return true, nil
+	})
+	slices.SortFunc(c.tickets, func(a, b *ticketRec) int { return cmp.Compare(a.Seq, b.Seq) })
+	slices.SortFunc(c.holders, func(a, b *sessionRec) int { return a.Since.Compare(b.Since) })
+	return c, err
+}
+
+// ticket returns the place of a lock ID and its position from 1; nil and the
+// position that it would get when it has none.
+func (c *contest) ticket(id string) (*ticketRec, int) {
+	for i, t := range c.tickets {
+		if t.Info.ID == id {
+			return t, i + 1
+		}
+	}
+	return nil, len(c.tickets) + 1
+}
+
+func (c *contest) holder(id string) *sessionRec {
+	for _, h := range c.holders {
+		if h.Info.ID == id {
+			return h
+		}
+	}
+	return nil
+}
+
+// free reports whether the lock can be granted now: no holder excludes it and
+// nobody who waits in front of it would be passed. Plans share with plans, but
+// not past an apply that waits: applies would starve.
+func (c *contest) free(info wire.LockInfo) bool {
+	plan := info.Operation == wire.OperationPlan
+	for _, h := range c.holders {
+		if !plan || !h.plan() {
+			return false
+		}
+	}
+	_, pos := c.ticket(info.ID)
+	for _, t := range c.tickets[:pos-1] {
+		if t.confirmed() && !(plan && t.Info.Operation == wire.OperationPlan) {
+			return false
+		}
+	}
+	return true
+}
+
+// Lock takes a state's lock, or a share of it for a plan. The same ID from the
+// same principal again is granted again. A refusal because of others is
+// locked, with "holder" (wire.LockInfo, Info extended) and "queue_position";
+// from the second request with one ID on, the request is held open for r.Hold
+// and the lock handed over when it is free and the request's turn. Other
+// codes: recovery_hold, client_too_new, workspace_suspended, state_archived,
+// state_deleted, lock_info_invalid, state_name_invalid.
+func (s *Store) Lock(ctx context.Context, r LockRequest) error {
+	if err := checkName(r.Ref.Name); err != nil {
+		return err
+	}
+	if err := checkLockID(r.Info.ID); err != nil {
+		return err
+	}
+	l := s.live(r.Ref)
+	refusal, again, err := s.tryLock(ctx, l, &r)
+	if err != nil || refusal == nil {
+		return err
+	}
+	if !again || r.Hold <= 0 {
+		return refusal
+	}
+	timeout := time.NewTimer(r.Hold)
+	defer timeout.Stop()
+	for {
+		wake := l.waitCh() // before looking, so that no release is missed
+		free, err := s.couldLock(&r)
+		if err != nil {
+			return err
+		}
+		if free {
+			if refusal, _, err = s.tryLock(ctx, l, &r); err != nil || refusal == nil {
+				return err
+			}
+		}
+		select {
+		case <-wake:
+		case <-timeout.C:
+			if refusal, err = s.stillLocked(&r); err != nil {
+				return err
+			}
+			return refusal
+		case <-ctx.Done():
+			s.giveUp(l, &r)
+			return ctx.Err()
+		}
+	}
+}
+
+func checkLockID(id string) error {
+	bad := len(id) == 0 || len(id) > 200
+	for _, c := range []byte(id) {
+		bad = bad || c < 0x20 || c == 0x7f
+	}
+	if bad {
+		return fault.New(fault.LockInfoInvalid, "a lock's ID has 1 to 200 printable characters")
+	}
+	return nil
+}
+
+// couldLock looks, without writing, whether a request's turn has come.
+func (s *Store) couldLock(r *LockRequest) (free bool, err error) {
+	err = s.view(func(tx *bbolt.Tx) error {
+		c, err := s.readContest(tx, r.Ref, s.now())
+		free = err == nil && c.free(r.Info)
+		return err
+	})
+	return free, err
+}
+
+// stillLocked is the refusal as things stand now.
+func (s *Store) stillLocked(r *LockRequest) (refusal, err error) {
+	err = s.view(func(tx *bbolt.Tx) error {
+		c, err := s.readContest(tx, r.Ref, s.now())
+		if err == nil {
+			_, pos := c.ticket(r.Info.ID)
+			refusal = c.refusal(r, pos, s.now())
+		}
+		return err
+	})
+	return refusal, err
+}
+
+// tryLock decides on a LOCK in one transaction: it grants, or gives or renews a
+// place in the queue. again says that the client has come back for its place.
+func (s *Store) tryLock(ctx context.Context, l *live, r *LockRequest) (refusal error, again bool, err error) {
+	woke := false
+	err = s.commit.do(ctx, 1024, func(tx *bbolt.Tx) error {
+		refusal, again, woke = nil, false, false
+		now := s.now()
+		c, err := s.readContest(tx, r.Ref, now)
+		if err != nil {
+			return err
+		}
+		if err := s.mayLock(tx, c, r); err != nil {
+			return err
+		}
+		if h := c.holder(r.Info.ID); h != nil {
+			if h.PrincipalID != r.Actor.ID {
+				return c.refusal(r, 0, now)
+			}
+			h.LastActivity = now
+			return broken(putRec(tx, bSession, keyS(c.sid, h.Info.ID), h))
+		}
+		if t, _ := c.ticket(r.Info.ID); t != nil && t.PrincipalID != r.Actor.ID {
+			return c.refusal(r, 0, now)
+		}
+		if len(c.tickets) >= maxTickets && !c.free(r.Info) {
+			return c.refusal(r, len(c.tickets)+1, now)
+		}
+		woke = len(c.idle)+len(c.gone) > 0
+		if err := s.clearContest(tx, c, r.Ref); err != nil {
+			return broken(err)
+		}
+		if c.free(r.Info) {
+			return broken(s.grant(tx, c, r, now))
+		}
+		again, err = s.queue(tx, c, r, now)
+		_, pos := c.ticket(r.Info.ID)
+		refusal = c.refusal(r, pos, now)
+		return broken(err)
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	if woke {
+		l.changed()
+	}
+	return refusal, again, nil
+}
+
+// mayLock refuses for other reasons than a holder.
+func (s *Store) mayLock(tx *bbolt.Tx, c *contest, r *LockRequest) error {
+	if _, err := s.activeEnvironment(tx, r.Ref.Environment); err != nil {
+		return err
+	}
+	if err := activeState(r.Ref, c.rec); err != nil {
+		return err
+	}
+	if limit := c.env.MaxTerraformVersion; limit != "" && versionAbove(r.Info.Version, limit) {
+		return fault.New(fault.ClientTooNew, "version %s is newer than %s, the newest that this environment accepts", r.Info.Version, limit)
+	}
+	if c.sid == 0 || !c.env.RecoveryHold || r.Info.Operation != wire.OperationApply || c.holder(r.Info.ID) != nil {
+		return nil
+	}
+	open, err := openRefused(tx, c.sid)
+	if err != nil {
+		return err
+	}
+	for _, f := range open {
+		if f.Holds && f.PrincipalID == r.Actor.ID {
+			return fault.New(fault.RecoveryHold, "your write of %s to the state %s was refused and kept as %s; it tells of objects that the state does not know",
+				f.CreatedAt.Format(time.RFC3339), r.Ref.Name, f.ID).
+				WithNext("see it with: kl recover show %s --state %s; then merge, push or discard it", f.ID, r.Ref.Name).
+				With("refused_write", f.ID)
+		}
+	}
+	return nil
+}
+
+// clearContest removes sessions that idled away and places that were given up.
+func (s *Store) clearContest(tx *bbolt.Tx, c *contest, ref Ref) error {
+	for _, h := range c.idle {
+		if err := s.endSession(tx, c.sid, h, ref, Actor{}, "lock_expired"); err != nil {
+			return err
+		}
+	}
+	for _, t := range c.gone {
+		if err := del(tx, bQueue, keyS(c.sid, t.Info.ID)); err != nil {
+			return err
+		}
+	}
+	c.idle, c.gone = nil, nil
+	return nil
+}
+
+// grant opens a session.
+func (s *Store) grant(tx *bbolt.Tx, c *contest, r *LockRequest, now time.Time) error {
+	if c.sid == 0 {
+		var err error
+		if c.sid, err = s.createState(tx, r.Ref, r.Actor); err != nil {
+			return err
+		}
+		if err := putRec(tx, bState, u64(c.sid), c.rec); err != nil {
+			return err
+		}
+	}
+	if t, _ := c.ticket(r.Info.ID); t != nil {
+		if err := del(tx, bQueue, keyS(c.sid, r.Info.ID)); err != nil {
+			return err
+		}
+	}
+	h := &sessionRec{
+		V: 1, Info: r.Info, PrincipalKind: r.Actor.Kind, PrincipalID: r.Actor.ID, Principal: r.Actor.Display(),
+		Since: now, LastActivity: now, BaseVersion: c.rec.Head,
+	}
+	if err := putRec(tx, bSession, keyS(c.sid, r.Info.ID), h); err != nil {
+		return err
+	}
+	return s.event(tx, wire.Event{
+		Kind: "locked", Principal: r.Actor.Display(), Environment: r.Ref.Environment, State: r.Ref.Name, Version: c.rec.Head, Serial: c.rec.Serial,
+		RequestID: r.Actor.RequestID, Detail: map[string]any{"lock_id": r.Info.ID, "operation": r.Info.Operation, "who": r.Info.Who},
+	})
+}
+
+// queue gives the request a place, or notes that it has come again.
+func (s *Store) queue(tx *bbolt.Tx, c *contest, r *LockRequest, now time.Time) (again bool, err error) {
+	t, _ := c.ticket(r.Info.ID)
+	if t == nil {
+		if c.sid == 0 {
+			return false, errors.New("a state without a record cannot be locked by others")
+		}
+		seq, err := tx.Bucket(bQueue).NextSequence()
+		if err != nil {
+			return false, fmt.Errorf("number a place in the queue: %w", err)
+		}
+		t = &ticketRec{V: 1, Seq: seq, Info: r.Info, PrincipalID: r.Actor.ID, Since: now}
+		c.tickets = append(c.tickets, t)
+	}
+	t.Seen++
+	t.LastSeen = now
+	if t.confirmed() {
+		t.LastSeen = now.Add(r.Hold)
+	}
+	return t.confirmed(), putRec(tx, bQueue, keyS(c.sid, t.Info.ID), t)
+}
+
+// giveUp drops the place of a client that went away while it was held.
+func (s *Store) giveUp(l *live, r *LockRequest) {
+	err := s.commit.do(context.Background(), 64, func(tx *bbolt.Tx) error {
+		sid, _, err := find(tx, r.Ref)
+		if err != nil {
+			return err
+		}
+		return broken(del(tx, bQueue, keyS(sid, r.Info.ID)))
+	})
+	if err == nil { // otherwise the place ends by its age
+		l.changed()
+	}
+}
+
+// refusal is the answer to a LOCK that others stand in the way of.
+func (c *contest) refusal(r *LockRequest, pos int, now time.Time) error {
+	var info wire.LockInfo
+	var f *fault.Error
+	if h := c.blocker(r.Info); h != nil {
+		info = h.Info
+		info.Info = strings.TrimSpace(info.Info + " " + h.describe(now))
+		f = fault.New(fault.Locked, "the state %s is locked by %s (%s) since %s", r.Ref.Name, cmp.Or(info.Who, h.Principal), info.ID, h.Since.Format(time.RFC3339))
+	} else {
+		f = fault.New(fault.Locked, "others wait for the lock of the state %s in front of this request", r.Ref.Name)
+		for _, t := range c.tickets {
+			if t.confirmed() && t.Info.ID != r.Info.ID {
+				info = t.Info
+				info.Info = strings.TrimSpace(info.Info + " waits for the lock since " + t.Since.Format(time.RFC3339))
+				break
+			}
+		}
+	}
+	return f.WithNext("wait with -lock-timeout=5m; look with: kl lock show %s; if its owner is gone: kl lock release %s --id %s", r.Ref.Name, r.Ref.Name, info.ID).
+		With("holder", info).With("queue_position", pos)
+}
+
+// blocker is the session that is named to those who have to wait.
+func (c *contest) blocker(info wire.LockInfo) *sessionRec {
+	for _, h := range c.holders {
+		if !h.plan() || info.Operation != wire.OperationPlan {
+			return h
+		}
+	}
+	return nil
+}
+
+// describe tells what the server knows of a session.
+func (s *sessionRec) describe(now time.Time) string {
+	age := func(t time.Time) time.Duration { return max(0, now.Sub(t)).Round(time.Second) }
+	text := fmt.Sprintf("held for %s by %s", age(s.Since), s.Principal)
+	switch {
+	case s.Checkpoints == 1:
+		text += fmt.Sprintf(", 1 write, %s ago", age(s.LastCheckpoint))
+	case s.Checkpoints > 1:
+		text += fmt.Sprintf(", %d writes, the last %s ago", s.Checkpoints, age(s.LastCheckpoint))
+	default:
+		text += ", no write yet"
+	}
+	if s.stale(now) {
+		text += fmt.Sprintf(", silent for %s", age(s.LastActivity))
+	}
+	return text
+}
+
+func (s *sessionRec) stale(now time.Time) bool { return now.Sub(s.LastActivity) > staleAfter }
+
+// versionAbove compares the numbers of two versions; what is no version is
+// never above.
+func versionAbove(v, limit string) bool {
+	a, ok1 := versionNumbers(v)
+	b, ok2 := versionNumbers(limit)
+	return ok1 && ok2 && slices.Compare(a, b) > 0
+}
+
+func versionNumbers(v string) ([]int, bool) {
+	v, _, _ = strings.Cut(strings.TrimPrefix(v, "v"), "-")
+	n := make([]int, 3)
+	parts := strings.Split(v, ".")
+	if len(parts) > 3 {
+		return nil, false
+	}
+	for i, p := range parts {
+		x, err := strconv.Atoi(p)
+		if err != nil || x < 0 {
+			return nil, false
+		}
+		n[i] = x
+	}
+	return n, true
+}
+
+// Unlock ends a session. It succeeds also when the same lock was released
+// before, and without an ID when nothing is held. Codes: lock_mismatch,
+// lock_ambiguous, lock_foreign, not_found.
+func (s *Store) Unlock(ctx context.Context, r UnlockRequest) error {
+	if err := checkName(r.Ref.Name); err != nil {
+		return err
+	}
+	if r.ID != "" {
+		if err := checkLockID(r.ID); err != nil {
+			return err
+		}
+	}
+	l := s.live(r.Ref)
+	err := s.commit.do(ctx, 1024, func(tx *bbolt.Tx) error {
+		sid, _, err := find(tx, r.Ref)
+		if err != nil {
+			return notLocked(r, err)
+		}
+		h, err := s.toRelease(tx, sid, &r)
+		if err != nil {
+			return err
+		}
+		kind := "unlocked"
+		if r.ID == "" || r.Force && h.PrincipalID != r.Actor.ID {
+			kind = "force_unlocked"
+		}
+		return broken(s.endSession(tx, sid, h, r.Ref, r.Actor, kind))
+	})
+	if errors.Is(err, errReleased) {
+		return nil
+	}
+	if err == nil {
+		l.changed()
+	}
+	return err
+}
+
+// notLocked is the answer to a release of a state that does not exist.
+func notLocked(r UnlockRequest, err error) error {
+	if fault.Is(err, fault.NotFound) && r.ID == "" {
+		return errReleased
+	}
+	if fault.Is(err, fault.NotFound) {
+		return fault.New(fault.LockMismatch, "the lock %s does not hold the state %s: nothing does", r.ID, r.Ref.Name)
+	}
+	return err
+}
+
+// errReleased says that there is nothing left to release.
+var errReleased = errors.New("released already")
+
+// toRelease finds the session that an UNLOCK means.
+func (s *Store) toRelease(tx *bbolt.Tx, sid uint64, r *UnlockRequest) (*sessionRec, error) {
+	var holders []*sessionRec
+	err := eachRec(tx, bSession, u64(sid), func(_ []byte, h *sessionRec) (bool, error) {
+		holders = append(holders, h)
+		return true, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if r.ID == "" {
+		switch len(holders) {
+		case 0:
+			return nil, errReleased
+		case 1:
+			return holders[0], nil
+		}
+		return nil, fault.New(fault.LockAmbiguous, "%d locks are held on the state %s, and the request names none", len(holders), r.Ref.Name).
+			WithNext("kl lock show %s; then kl lock release %s --id ID", r.Ref.Name, r.Ref.Name)
+	}
+	for _, h := range holders {
+		if h.Info.ID != r.ID {
+			continue
+		}
+		if h.PrincipalID != r.Actor.ID && !r.Force {
+			return nil, fault.New(fault.LockForeign, "the lock %s on the state %s was taken by %s, not by these credentials", r.ID, r.Ref.Name, h.Principal).
+				WithNext("force it open with: kl lock release %s --id %s", r.Ref.Name, r.ID)
+		}
+		return h, nil
+	}
+	released, err := releasedLocks(tx, sid)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(released, r.ID) {
+		return nil, errReleased
+	}
+	if len(holders) == 0 {
+		return nil, fault.New(fault.LockMismatch, "the lock %s does not hold the state %s: nothing does", r.ID, r.Ref.Name)
+	}
+	h := holders[0]
+	return nil, fault.New(fault.LockMismatch, "the state %s is locked by %s (%s), not by %s", r.Ref.Name, h.Info.Who, h.Info.ID, r.ID).With("holder", h.Info)
+}
+
+func releasedLocks(tx *bbolt.Tx, sid uint64) (ids []string, err error) {
+	if b := tx.Bucket(bReleased).Get(u64(sid)); b != nil {
+		if err := json.Unmarshal(b, &ids); err != nil {
+			return nil, fmt.Errorf("released locks of state %d: %w", sid, err)
+		}
+	}
+	return ids, nil
+}
+
+// endSession removes a session and remembers its ID.
+func (s *Store) endSession(tx *bbolt.Tx, sid uint64, h *sessionRec, ref Ref, by Actor, kind string) error {
+	if err := del(tx, bSession, keyS(sid, h.Info.ID)); err != nil {
+		return err
+	}
+	ids, err := releasedLocks(tx, sid)
+	if err != nil {
+		return err
+	}
+	ids = append(ids, h.Info.ID)
+	if len(ids) > maxReleased {
+		ids = ids[len(ids)-maxReleased:]
+	}
+	if err := putRec(tx, bReleased, u64(sid), ids); err != nil {
+		return err
+	}
+	return s.event(tx, wire.Event{
+		Kind: kind, Principal: by.Display(), Environment: ref.Environment, State: ref.Name, RequestID: by.RequestID,
+		Detail: map[string]any{"lock_id": h.Info.ID, "holder": h.Principal, "who": h.Info.Who, "operation": h.Info.Operation, "writes": h.Checkpoints},
+	})
+}
+
+// LockState tells who holds a state and who waits for it. A state that does
+// not exist is held by nobody.
+func (s *Store) LockState(_ context.Context, ref Ref) (wire.Lock, error) {
+	out := wire.Lock{Mode: "exclusive", Holders: []wire.Holder{}, Queue: []wire.Waiter{}}
+	err := s.view(func(tx *bbolt.Tx) error {
+		now := s.now()
+		c, err := s.readContest(tx, ref, now)
+		if err != nil {
+			return err
+		}
+		out.Mode = cmp.Or(c.rec.LockMode, c.env.LockMode)
+		for _, h := range c.holders {
+			out.Holders = append(out.Holders, wire.Holder{
+				LockInfo: h.Info, Principal: h.Principal, Since: h.Since, LastActivity: h.LastActivity, Checkpoints: h.Checkpoints,
+				BaseVersion: h.BaseVersion, Stale: h.stale(now),
+			})
+		}
+		for i, t := range c.tickets {
+			out.Queue = append(out.Queue, wire.Waiter{
+				ID: t.Info.ID, Who: t.Info.Who, Operation: t.Info.Operation, Since: t.Since, LastSeen: minTime(t.LastSeen, now), Position: i + 1,
+			})
+		}
+		return nil
+	})
+	return out, err
+}
+
+func minTime(a, b time.Time) time.Time {
+	if a.After(b) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,291 @@
+// Package store keeps everything in one bbolt file: states and their versions,
+// locks and their queue, refused writes, accounts, events. It is the only
+// package that knows bbolt.
+//
+// A version is the exact bytes of a POST, cut into chunks at element
+// boundaries and stored as a splice against the version before. One request
+// that changes something is one write transaction, in which the head is looked
+// at again; slow work (reading, scanning, hashing, compressing) happens before.
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/sync/semaphore"
+
+	"kl/fault"
+)
+
+const (
+	defaultCacheBytes  = 256 << 20
+	defaultBodyBytes   = 1 << 30
+	defaultChunkTarget = 8 << 10
+)
+
+// Store is an open data file. It is safe for concurrent use.
+type Store struct {
+	opt    Options
+	db     *bbolt.DB
+	commit *committer // nil when read-only
+	seed   uint64
+	bufs   bufPool
+	flight *semaphore.Weighted // bytes of bodies in flight
+	codecs codecCache
+	cache  headCache
+
+	mu    sync.Mutex
+	lives map[Ref]*live
+	used  map[string]time.Time // token id → last use, not yet written
+	stop  chan struct{}
+	tidy  sync.WaitGroup
+}
+
+// Open opens the data file, or creates it with mode 0600 unless ReadOnly. The
+// file is locked against other processes. Codes: file_in_use, file_invalid.
+func Open(o Options) (*Store, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = defaultCacheBytes
+	}
+	if o.BodyBytes == 0 {
+		o.BodyBytes = defaultBodyBytes
+	}
+	if o.ChunkTarget == 0 {
+		o.ChunkTarget = defaultChunkTarget
+	}
+	fresh, err := preflight(o)
+	if err != nil {
+		return nil, err
+	}
+	bo := &bbolt.Options{Timeout: time.Second, ReadOnly: o.ReadOnly, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, PreLoadFreelist: false}
+	if runtime.GOOS != "windows" && !o.ReadOnly {
+		// growing the map waits for all readers; address space costs nothing (bbolt on Windows would grow the file itself)
+		bo.InitialMmapSize = 64 << 30
+	}
+	db, err := bbolt.Open(o.Path, 0o600, bo)
+	if err != nil {
+		return nil, openError(o.Path, err)
+	}
+	s := &Store{
+		opt: o, db: db, lives: map[Ref]*live{}, used: map[string]time.Time{}, stop: make(chan struct{}),
+		flight: semaphore.NewWeighted(o.BodyBytes),
+	}
+	s.bufs.keep = o.CacheBytes
+	s.cache.limit = o.CacheBytes
+	if !fresh && !o.ReadOnly {
+		// killed after creating the file and before laying it out
+		fresh, err = s.bare()
+	}
+	if fresh {
+		err = s.format()
+	}
+	if err == nil {
+		err = s.readMeta()
+	}
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	if !o.ReadOnly {
+		s.commit = newCommitter(db)
+		s.tidy.Go(s.background)
+	}
+	return s, nil
+}
+
+// preflight says what is wrong with the path before bbolt would panic on it or
+// take an empty file for a new one.
+func preflight(o Options) (fresh bool, err error) {
+	fi, err := os.Stat(o.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && o.ReadOnly:
+		return false, fault.New(fault.FileInvalid, "there is no file %s", o.Path).WithNext("name the data file with --data")
+	case errors.Is(err, fs.ErrNotExist):
+		return true, nil
+	case err != nil:
+		return false, fault.Wrap(fault.FileInvalid, err, "the data file %s cannot be looked at", o.Path)
+	case fi.IsDir():
+		return false, fault.New(fault.FileInvalid, "%s is a directory, not a data file", o.Path).WithNext("name a file with --data")
+	case fi.Size() == 0:
+		return false, fault.New(fault.FileInvalid, "the data file %s is empty", o.Path).
+			WithNext("if nothing was ever stored in it, remove it and start again; otherwise restore a backup")
+	}
+	return false, nil
+}
+
+func openError(path string, err error) error {
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return fault.Wrap(fault.FileInUse, err, "the data file %s is open in another process, probably a running kl serve", path)
+	case errors.Is(err, fs.ErrPermission):
+		return fault.Wrap(fault.FileInvalid, err, "the data file %s may not be opened by this user", path).WithNext("check its owner and mode (0600)")
+	}
+	return fault.Wrap(fault.FileInvalid, err, "%s is not a kl data file, or is damaged", path).WithNext("restore a backup, or start with another file")
+}
+
+// bare reports whether the file holds no bucket at all.
+func (s *Store) bare() (bool, error) {
+	bare := true
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		return tx.ForEach(func([]byte, *bbolt.Bucket) error {
+			bare = false
+			return nil
+		})
+	})
+	return bare, err
+}
+
+// format lays out a new file.
+func (s *Store) format() error {
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		for _, b := range buckets {
+			if _, err := tx.CreateBucket(b); err != nil {
+				return fmt.Errorf("create bucket %s: %w", b, err)
+			}
+		}
+		return errors.Join(
+			put(tx, bMeta, keyFormat, binary.BigEndian.AppendUint32(nil, formatVersion)),
+			put(tx, bMeta, keyFileID, []byte(uuid.NewString())),
+			put(tx, bMeta, keyCreated, []byte(s.now().Format(time.RFC3339))),
+			put(tx, bMeta, keySeed, u64(rand.Uint64())),
+			put(tx, bMeta, keyNextSID, u64(1)),
+		)
+	})
+}
+
+// readMeta checks the format and reads the seed.
+func (s *Store) readMeta() error {
+	return s.db.View(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket(bMeta)
+		if meta == nil {
+			return fault.New(fault.FileInvalid, "%s is a bbolt file, but not one of kl", s.opt.Path)
+		}
+		f := get(tx, bMeta, keyFormat)
+		if len(f) != 4 {
+			return fault.New(fault.FileInvalid, "%s has no format number", s.opt.Path)
+		}
+		if n := binary.BigEndian.Uint32(f); n != formatVersion {
+			return fault.New(fault.FileInvalid, "%s has format %d, this kl knows format %d", s.opt.Path, n, formatVersion).
+				WithNext("use the kl that wrote it, or a newer one")
+		}
+		for _, b := range buckets {
+			if tx.Bucket(b) == nil {
+				return fault.New(fault.FileInvalid, "%s lacks the bucket %s", s.opt.Path, b)
+			}
+		}
+		seed := get(tx, bMeta, keySeed)
+		if len(seed) != 8 {
+			return fault.New(fault.FileInvalid, "%s has no seed", s.opt.Path)
+		}
+		s.seed = binary.BigEndian.Uint64(seed)
+		return nil
+	})
+}
+
+// Close writes what is still to be written and closes the file.
+func (s *Store) Close() error {
+	if s.commit != nil {
+		close(s.stop)
+		s.tidy.Wait()
+		s.commit.close()
+	}
+	if err := s.db.Close(); err != nil {
+		return fmt.Errorf("close %s: %w", s.opt.Path, err)
+	}
+	return nil
+}
+
+// now is the time in UTC without its monotonic part, as records keep it.
+func (s *Store) now() time.Time { return s.opt.Now().UTC().Round(0) }
+
+// view runs f in a read transaction. f must not wait for anything and must not
+// write: a transaction left open keeps freed pages from being reused.
+func (s *Store) view(f func(tx *bbolt.Tx) error) error {
+	err := s.db.View(f)
+	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
+		return fault.Wrap(fault.ShuttingDown, err, "the server is stopping")
+	}
+	return err
+}
+
+// background does what nobody waits for: each minute it writes when tokens
+// were last used, each hour it drops refused writes that are too old.
+func (s *Store) background() {
+	minute, hour := time.NewTicker(time.Minute), time.NewTicker(time.Hour)
+	defer minute.Stop()
+	defer hour.Stop()
+	for {
+		select {
+		case <-minute.C:
+			s.flushUsed()
+		case <-hour.C:
+			s.sweepRefused()
+		case <-s.stop:
+			s.flushUsed()
+			return
+		}
+	}
+}
+
+// live is what is kept in memory of a state.
+type live struct {
+	// write is held by the one who writes the state; the others queue.
+	write chan struct{}
+
+	mu   sync.Mutex
+	wake chan struct{} // closed when a lock was released or a place given up
+
+	cached *cached // under headCache's lock; nil: the head is not in memory
+}
+
+// live returns the memory of a state.
+func (s *Store) live(ref Ref) *live {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.lives[ref]
+	if l == nil {
+		l = &live{write: make(chan struct{}, 1), wake: make(chan struct{})}
+		s.lives[ref] = l
+	}
+	return l
+}
+
+// lockWrite waits for the state's turn to write.
+func (l *live) lockWrite(ctx context.Context) error {
+	select {
+	case l.write <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *live) unlockWrite() { <-l.write }
+
+// changed wakes all who wait for the state's lock.
+func (l *live) changed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.wake)
+	l.wake = make(chan struct{})
+}
+
+// waitCh returns the channel that the next changed closes.
+func (l *live) waitCh() chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.wake
+}

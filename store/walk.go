@@ -1,0 +1,460 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/zeebo/xxh3"
+
+	"kl/tfstate"
+)
+
+// topState is what a document says of itself at its top level.
+type topState struct {
+	serial           uint64
+	lineage          string
+	terraformVersion string
+}
+
+// fresh is a chunk that the head does not have.
+type fresh struct {
+	at         int // its index in the new chunk list
+	start, end int // its span in the body
+	base       int // index in the old list of the chunk that it comes from, -1 for none
+	basePos    int // where that one began in the old body
+}
+
+// region is a stretch in which the new document differs from the old one.
+type region struct {
+	from, to int             // entries of the old list that are replaced
+	pos      int             // where from began in the old body
+	ctx      tfstate.Context // of the scan at its start, the same in both
+	at       int             // index in the new list
+	n        int             // entries there
+}
+
+// counts are the numbers of a document's elements.
+type counts struct{ instances, managed, resources, outputs int64 }
+
+func (c *counts) token(t *tfstate.Token, n int64) {
+	switch t.Kind {
+	case tfstate.CutOutput:
+		c.outputs += n
+	case tfstate.CutResource:
+		c.resources += n
+	case tfstate.CutInstance:
+		c.instances += n
+		if t.Inst.Managed() {
+			c.managed += n
+		}
+	}
+}
+
+// walk compares a document with the chunk list of the version before it.
+// Stretches whose bytes are those of old chunks are skipped by their hash; the
+// rest is scanned strictly and cut at element boundaries. Skipping is right
+// because a chunk is only skipped where the scan stands in the same context as
+// it did when the chunk was cut: from equal states over equal bytes a scan
+// comes to equal states.
+type walk struct {
+	seed   uint64
+	target int
+	old    []entry
+	body   []byte
+	sc     *tfstate.Scanner
+
+	entries []entry
+	fresh   []fresh
+	regions []region
+	insts   []tfstate.Instance // of the regions; not kept when there is no old list
+	ids     map[uint64]struct{}
+	counts  counts // of the regions
+	top     topState
+	seen    uint16 // which of top's members were scanned
+
+	// the chunk being made
+	cur     entry
+	curAt   int
+	curBase int
+	basePos int
+	started bool // cur.start is known
+
+	k, kPos int // old entries before k are dealt with; k began at kPos in the old body
+	lo      int // old entries from here on may still be found
+	far     map[uint64]int
+	lost    int // elements since the last old entry was found
+	prevLen int // of the element before
+}
+
+// nearby is how many coming chunks are looked at for each element, and
+// farAfter after how many elements without a find all of them are.
+const (
+	nearby   = 16
+	farAfter = 64
+)
+
+// run walks the whole document. Errors are the scanner's; errDuplicate means
+// that two instances have one identity.
+func (w *walk) run(reordered bool) error {
+	w.sc = tfstate.NewScanner(w.body, tfstate.Options{Reordered: reordered})
+	if len(w.old) == 0 {
+		w.ids = map[uint64]struct{}{}
+	}
+	w.openRegion(tfstate.Context{})
+	w.begin(0, tfstate.Context{}, 0)
+	for {
+		t, err := w.sc.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if err := w.token(t); err != nil {
+			return err
+		}
+	}
+	w.noteTop()
+	w.end(len(w.body))
+	w.closeRegion(len(w.old))
+	return nil
+}
+
+var errDuplicate = errors.New("two instances have the same address")
+
+// token deals with one element, unless an old chunk begins with it whose bytes
+// follow: then the scan is set behind that.
+func (w *walk) token(t *tfstate.Token) error {
+	h := t.StartHash(w.seed)
+	if t.Cut {
+		ctxHash := uint64(0)
+		if !w.started {
+			// the first element behind a place where the scan was set to
+			ctxHash = t.Ctx.Hash(w.seed)
+			if ctxHash == w.cur.ctx {
+				w.cur.start = h
+			}
+			w.started = true
+		}
+		if j := w.find(t, h); j >= 0 {
+			if ctxHash == 0 {
+				ctxHash = t.Ctx.Hash(w.seed)
+			}
+			if ctxHash == w.old[j].ctx {
+				if done, err := w.skip(t, j); done || err != nil {
+					return err
+				}
+			}
+			if t.Start > w.curAt {
+				w.cut(t, h, ctxHash)
+			}
+			w.curBase, w.basePos = j, w.posOf(j)
+			w.lo = j + 1
+			w.lost = 0
+		} else if size := t.Start - w.curAt; size >= 3*w.target || size >= w.target/4 && w.cutsHere(h) {
+			if ctxHash == 0 {
+				ctxHash = t.Ctx.Hash(w.seed)
+			}
+			w.cut(t, h, ctxHash)
+		}
+	}
+	w.started = true
+	w.lost++
+	w.counts.token(t, 1)
+	switch t.Kind {
+	case tfstate.CutResource:
+		w.cur.last = int32(t.Start - w.curAt)
+	case tfstate.CutInstance:
+		if w.ids != nil {
+			id := t.Inst.IdentityHash(w.seed)
+			if _, ok := w.ids[id]; ok {
+				return errDuplicate
+			}
+			w.ids[id] = struct{}{}
+		} else {
+			w.insts = append(w.insts, t.Inst)
+		}
+		w.prevLen = t.End - t.Start
+	case tfstate.CutOutput, tfstate.CutCheck:
+		w.prevLen = t.End - t.Start
+	}
+	return nil
+}
+
+// cutsHere is the rule for cuts that no old chunk suggests. It looks only at
+// the element and the one before, so that an insertion does not move the cuts
+// behind it, and aims at the target on the average.
+func (w *walk) cutsHere(h uint64) bool {
+	share := float64(w.prevLen) / (0.75 * float64(w.target))
+	return share >= 1 || float64(h) < share*math.MaxUint64
+}
+
+// find returns the coming old chunk that starts with the element, or -1.
+func (w *walk) find(t *tfstate.Token, h uint64) int {
+	for j := w.lo; j < min(len(w.old), w.lo+nearby); j++ {
+		if e := &w.old[j]; e.start == h && e.kind == uint8(t.Kind) {
+			return j
+		}
+	}
+	if w.lost < farAfter || w.lo+nearby >= len(w.old) {
+		return -1
+	}
+	if w.far == nil {
+		w.far = make(map[uint64]int, len(w.old)-w.lo)
+		for j := w.lo; j < len(w.old); j++ {
+			w.far[w.old[j].start] = j
+		}
+	}
+	if j, ok := w.far[h]; ok && j >= w.lo && w.old[j].kind == uint8(t.Kind) {
+		return j
+	}
+	return -1
+}
+
+// posOf is where old entry j >= k began in the old body.
+func (w *walk) posOf(j int) int {
+	pos := w.kPos
+	for i := w.k; i < j; i++ {
+		pos += int(w.old[i].size)
+	}
+	return pos
+}
+
+// same reports whether the body has the bytes of old entry j at pos.
+func (w *walk) same(j, pos int) bool {
+	e := &w.old[j]
+	end := pos + int(e.size)
+	return end <= len(w.body) && w.hash(pos, end) == e.hash
+}
+
+func (w *walk) hash(start, end int) [16]byte {
+	return xxh3.Hash128Seed(w.body[start:end], w.seed).Bytes()
+}
+
+// skip passes over the old chunks from j on as long as their bytes are here
+// too. The last one is always scanned, which tells how the document ends.
+func (w *walk) skip(t *tfstate.Token, j int) (bool, error) {
+	m, pos := j, t.Start
+	for m < len(w.old)-1 && w.same(m, pos) {
+		pos += int(w.old[m].size)
+		m++
+	}
+	if m == j {
+		return false, nil
+	}
+	res := t.Resource
+	w.noteTop()
+	if w.curBase >= j {
+		w.curBase = -1 // that chunk stays, and can be the base of nothing else
+	}
+	w.end(t.Start)
+	w.closeRegion(j)
+	w.entries = append(w.entries, w.old[j:m]...)
+	w.k, w.kPos, w.lo, w.lost = m, w.posOf(m), m, 0
+
+	e := &w.old[m]
+	ctx := tfstate.Context{Kind: tfstate.CutKind(e.kind), First: e.first, Top: e.top, Res: e.res}
+	if ctx.Kind == tfstate.CutInstance {
+		ctx.Resource = res
+		for i, at := m-1, pos; i >= j; i-- {
+			at -= int(w.old[i].size)
+			if w.old[i].last >= 0 {
+				r, _, err := tfstate.ResourceAt(w.body, at+int(w.old[i].last))
+				if err != nil {
+					return false, fmt.Errorf("resource around chunk %d: %w", e.id, err)
+				}
+				ctx.Resource = r
+				break
+			}
+		}
+	}
+	w.sc.Reset(w.body, pos, ctx)
+	w.openRegion(ctx)
+	w.begin(pos, ctx, e.ctx)
+	w.curBase, w.basePos = m, w.kPos
+	w.lo = m + 1
+	return true, nil
+}
+
+func (w *walk) openRegion(ctx tfstate.Context) {
+	w.regions = append(w.regions, region{from: w.k, pos: w.kPos, ctx: ctx, at: len(w.entries)})
+}
+
+func (w *walk) closeRegion(to int) {
+	r := &w.regions[len(w.regions)-1]
+	r.to, r.n = to, len(w.entries)-r.at
+}
+
+// begin starts a chunk where the scan stands in ctx.
+func (w *walk) begin(pos int, ctx tfstate.Context, ctxHash uint64) {
+	if ctxHash == 0 {
+		ctxHash = ctx.Hash(w.seed)
+	}
+	w.cur = entry{kind: uint8(ctx.Kind), first: ctx.First, top: ctx.Top, res: ctx.Res, ctx: ctxHash, last: -1}
+	w.curAt, w.curBase, w.started = pos, -1, false
+	if ctx.Kind == tfstate.CutStart {
+		w.started = true
+		if len(w.old) > 0 {
+			w.curBase, w.lo = 0, 1
+		}
+	}
+}
+
+// cut ends the chunk before the element and begins one with it.
+func (w *walk) cut(t *tfstate.Token, h, ctxHash uint64) {
+	w.end(t.Start)
+	w.begin(t.Start, t.Ctx, ctxHash)
+	w.cur.start, w.started = h, true
+}
+
+// end makes an entry of the chunk that ends at pos; none if it is empty.
+func (w *walk) end(pos int) {
+	if pos == w.curAt {
+		return
+	}
+	e := w.cur
+	e.size = uint32(pos - w.curAt)
+	e.hash = w.hash(w.curAt, pos)
+	if w.curBase >= 0 {
+		if o := &w.old[w.curBase]; o.hash == e.hash && o.size == e.size && o.ctx == e.ctx {
+			w.entries = append(w.entries, *o)
+			return
+		}
+	}
+	w.fresh = append(w.fresh, fresh{at: len(w.entries), start: w.curAt, end: pos, base: w.curBase, basePos: w.basePos})
+	w.entries = append(w.entries, e)
+}
+
+// noteTop takes over the scalars that the scan has met.
+func (w *walk) noteTop() {
+	h := w.sc.Head()
+	w.seen |= h.Seen
+	if h.Seen&tfstate.TopSerial != 0 {
+		w.top.serial = h.Serial
+	}
+	if h.Seen&tfstate.TopLineage != 0 {
+		w.top.lineage = h.Lineage
+	}
+	if h.Seen&tfstate.TopTerraformVersion != 0 {
+		w.top.terraformVersion = h.TerraformVersion
+	}
+}
+
+// finalTop is what the whole document says, with what the skipped chunks hold.
+func (w *walk) finalTop(old topState) (topState, error) {
+	has := w.sc.Context().Top
+	t := w.top
+	if has&tfstate.TopSerial == 0 {
+		return t, errors.New("it has no serial")
+	}
+	if has&tfstate.TopLineage == 0 {
+		return t, errors.New("it has no lineage")
+	}
+	if w.seen&tfstate.TopSerial == 0 {
+		t.serial = old.serial
+	}
+	if w.seen&tfstate.TopLineage == 0 {
+		t.lineage = old.lineage
+	}
+	if w.seen&tfstate.TopTerraformVersion == 0 && has&tfstate.TopTerraformVersion != 0 {
+		t.terraformVersion = old.terraformVersion
+	}
+	return t, nil
+}
+
+// splices are the regions as they are stored, and deaths the chunks that only
+// the old list needs. ids of fresh chunks must be set.
+func (w *walk) splices() (sp []splice, deaths []uint64) {
+	needed := map[uint64]bool{}
+	at := 0
+	for _, r := range w.regions {
+		from, to, ins := r.from, r.to, w.entries[r.at:r.at+r.n]
+		for from < to && len(ins) > 0 && ins[0].id == w.old[from].id {
+			from, ins = from+1, ins[1:]
+		}
+		for from < to && len(ins) > 0 && ins[len(ins)-1].id == w.old[to-1].id {
+			to, ins = to-1, ins[:len(ins)-1]
+		}
+		for i := range ins {
+			needed[ins[i].id] = true
+			needed[ins[i].base] = true
+		}
+		if from == to && len(ins) == 0 {
+			continue
+		}
+		sp = append(sp, splice{skip: from - at, del: to - from, ins: ins})
+		at = to
+	}
+	at = 0
+	for _, s := range sp {
+		at += s.skip
+		for _, o := range w.old[at : at+s.del] {
+			for _, id := range [...]uint64{o.id, o.base} {
+				if id != 0 && !needed[id] {
+					deaths = append(deaths, id)
+				}
+			}
+		}
+		at += s.del
+	}
+	return sp, deaths
+}
+
+// oldTokens scans a region of the old document and adds its elements.
+func oldTokens(b []byte, ctx tfstate.Context, add func(t *tfstate.Token)) error {
+	sc := tfstate.NewScanner(nil, tfstate.Options{Fragment: true, Reordered: true})
+	sc.Reset(b, 0, ctx)
+	for {
+		t, err := sc.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("scan the stored version: %w", err)
+		}
+		add(t)
+	}
+}
+
+// diffInstances compares the instances of the changed stretches, by identity.
+func diffInstances(seed uint64, old, now []tfstate.Instance) (cs []change, added, removed []uint64, err error) {
+	was := make(map[uint64]int, len(old))
+	for i := range old {
+		was[old[i].IdentityHash(seed)] = i
+	}
+	found := make(map[uint64]struct{}, len(now))
+	for i := range now {
+		n := &now[i]
+		id := n.IdentityHash(seed)
+		if _, ok := found[id]; ok {
+			return nil, nil, nil, errDuplicate
+		}
+		found[id] = struct{}{}
+		k, ok := was[id]
+		if !ok {
+			cs = append(cs, change{op: opAdd, address: n.Address(), new: tfstate.InstanceHash(n.Raw, seed)})
+			added = append(added, id)
+			continue
+		}
+		o := &old[k]
+		if bytes.Equal(o.Raw, n.Raw) {
+			continue
+		}
+		a, b := tfstate.InstanceHash(o.Raw, seed), tfstate.InstanceHash(n.Raw, seed)
+		if a != b {
+			cs = append(cs, change{op: opChange, address: n.Address(), old: a, new: b})
+		}
+	}
+	for i := range old {
+		o := &old[i]
+		id := o.IdentityHash(seed)
+		if _, ok := found[id]; !ok {
+			cs = append(cs, change{op: opRemove, address: o.Address(), old: tfstate.InstanceHash(o.Raw, seed)})
+			removed = append(removed, id)
+		}
+	}
+	return cs, added, removed, nil
+}
