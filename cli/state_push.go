@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"kl/client"
+	"kl/fault"
+	"kl/wire"
+)
+
+// unlockTimeout bounds giving the lock back after an interrupted push.
+const unlockTimeout = 15 * time.Second
+
+func (a *app) statePushCmd() *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "push [STATE] FILE",
+		Short: "Write a state from a file, or from standard input with -",
+		Long: `Write a state's next version from a file, byte for byte, or from standard input
+with -. The lock is taken for it and given back.
+
+As terraform state push does, it first compares with what is there: the lineage
+must be the same and the serial higher. --force leaves that to the server, which
+lets such a write through once after kl state allow.`,
+		Example: `  kl state push demo errored.tfstate
+  kl state pull demo --version @1 | kl state push copy -`,
+		Args: between(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			doc, err := a.readDocument(args[len(args)-1])
+			if err != nil {
+				return err
+			}
+			state := ""
+			if len(args) == 2 {
+				state = args[0]
+			}
+			t, err := a.forState(cmd.Context(), state)
+			if err != nil {
+				return err
+			}
+			p, err := a.push(cmd.Context(), t, doc, force)
+			if err != nil {
+				return err
+			}
+			if a.asJSON {
+				return a.printJSON(p)
+			}
+			if p.Unchanged {
+				return a.printf("%s has these bytes already: version %d, serial %d\n", t.state, p.Version, p.Serial)
+			}
+			return a.printf("wrote %s: version %d, serial %d\n", t.state, p.Version, p.Serial)
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, complete string) ([]string, cobra.ShellCompDirective) {
+			names, _ := a.completeState(cmd, args, complete)
+			return names, cobra.ShellCompDirectiveDefault // a file may stand first
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "do not compare lineage and serial first")
+	return cmd
+}
+
+// document is a state file.
+type document struct {
+	name    string // for messages
+	bytes   []byte
+	serial  uint64
+	lineage string
+}
+
+func (a *app) readDocument(name string) (document, error) {
+	d := document{name: name}
+	var err error
+	if name == "-" {
+		d.name = "standard input"
+		d.bytes, err = io.ReadAll(a.env.Stdin)
+	} else {
+		d.bytes, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return d, fault.Wrap(fault.ParameterInvalid, err, "the state cannot be read from %s", d.name).
+			WithNext("check the file's name and permissions")
+	}
+	// encrypted documents have serial and lineage in clear too
+	var head struct {
+		Serial  *uint64 `json:"serial"`
+		Lineage string  `json:"lineage"`
+	}
+	if err := json.Unmarshal(d.bytes, &head); err != nil || head.Serial == nil || head.Lineage == "" {
+		return d, fault.Wrap(fault.BodyInvalid, err, "%s is not a state: it has no serial and lineage", d.name).
+			WithNext("give a file as kl state pull or terraform state pull prints it")
+	}
+	d.serial, d.lineage = *head.Serial, head.Lineage
+	return d, nil
+}
+
+// pushed is the answer to a push.
+type pushed struct {
+	Name string `json:"name"`
+	client.Written
+	Unchanged bool `json:"unchanged"` // the bytes were there already, nothing was written
+}
+
+func (a *app) push(ctx context.Context, t *target, d document, force bool) (p pushed, err error) {
+	ref, err := t.dataRef(ctx)
+	if err != nil {
+		return p, err
+	}
+	p.Name = t.state
+	info := wire.LockInfo{
+		ID: uuid.NewString(), Operation: wire.OperationPush, Who: a.who(), Version: "kl " + build().Version,
+		Created: a.env.Now().UTC().Format(time.RFC3339Nano),
+	}
+	if err := t.Lock(ctx, ref, info); err != nil {
+		return p, err
+	}
+	defer func() {
+		// also after Ctrl-C: a push must not leave a lock
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
+		defer cancel()
+		if uerr := t.Unlock(ctx, ref, info); uerr != nil {
+			a.note("the lock %s of %s could not be given back; release it with: kl lock release %s --id %s", info.ID, t.state, t.state, info.ID)
+			err = errors.Join(err, fmt.Errorf("unlock %s: %w", t.state, uerr))
+		}
+	}()
+	if !force {
+		head, err := t.compare(ctx, d)
+		if err != nil {
+			return p, err
+		}
+		if head != nil {
+			p.Unchanged = true
+			p.Version, p.Serial = head.Version, head.Serial
+			return p, nil
+		}
+	}
+	p.Written, err = t.Push(ctx, ref, info.ID, d.bytes)
+	return p, err
+}
+
+// compare is what terraform state push checks before it writes. It returns the
+// head when that has these very bytes.
+func (t *target) compare(ctx context.Context, d document) (*wire.Version, error) {
+	heads, err := client.Collect(t.Versions(ctx, t.environment, t.state), 1)
+	if fault.Is(err, fault.NotFound) || (err == nil && len(heads) == 0) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	h := heads[0]
+	sum := sha256.Sum256(d.bytes)
+	if h.SHA256 == hex.EncodeToString(sum[:]) {
+		return &h, nil
+	}
+	again := fmt.Sprintf("kl state push %s FILE --force", t.state)
+	if h.Lineage != d.lineage {
+		return nil, fault.New(fault.LineageConflict, "%s has lineage %s, but %s has %s: it belongs to another state", d.name, d.lineage, t.state, h.Lineage).
+			WithNext("to replace the state on purpose: kl state allow %s --lineage, then %s", t.state, again)
+	}
+	if d.serial <= h.Serial {
+		what := "is older than"
+		if d.serial == h.Serial {
+			what = "is the same as that of"
+		}
+		return nil, fault.New(fault.SerialConflict, "%s has serial %d, which %s %s (%d)", d.name, d.serial, what, t.state, h.Serial).
+			WithNext("set the file's serial to %d if its content is right, or: kl state allow %s --lower-serial, then %s", h.Serial+1, t.state, again)
+	}
+	return nil, nil
+}
+
+// who names the user as Terraform does in its locks.
+func (a *app) who() string {
+	user := a.env.Getenv("USER")
+	if user == "" {
+		user = a.env.Getenv("USERNAME")
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return user + "@" + host
+}
