@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kl/client"
+	"kl/fault"
 	"kl/wire"
 )
 
@@ -148,13 +149,22 @@ func (a *app) statePullCmd() *cobra.Command {
 		Use:   "pull [STATE]",
 		Short: "Print the exact bytes of a state",
 		Long: `Print the exact bytes of a state as its writer sent them, of the newest version or
-of another: a version number, @N for N back from the newest, or serial:N.`,
+of another: a version number, @N for N back from the newest, or serial:N. Of a state
+in the trash only a version that is named is printed.`,
 		Example: "  kl state pull demo > demo.tfstate\n  kl state pull demo --version @1",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := a.forState(cmd.Context(), arg(args, 0))
 			if err != nil {
 				return err
+			}
+			if ref == "" {
+				// the versions of a state in the trash can be read, but only by
+				// who asks for one: it must not look like a state in use
+				if err := t.inUse(cmd.Context()); err != nil {
+					return err
+				}
+				ref = "head"
 			}
 			b, err := t.VersionBytes(cmd.Context(), t.environment, t.state, ref)
 			if err != nil {
@@ -164,8 +174,18 @@ of another: a version number, @N for N back from the newest, or serial:N.`,
 		},
 		ValidArgsFunction: a.completeState,
 	}
-	cmd.Flags().StringVar(&ref, "version", "head", "version number, @N, serial:N, or head")
+	cmd.Flags().StringVar(&ref, "version", "", "version number, @N, serial:N, or head (default the newest)")
 	return cmd
+}
+
+// inUse refuses a state that is in the trash.
+func (t *target) inUse(ctx context.Context) error {
+	s, err := t.State(ctx, t.environment, t.state)
+	if err == nil && s.Lifecycle == "deleted" {
+		err = fault.New(fault.StateDeleted, "the state %s is in the trash", t.state).
+			WithNext("kl state restore %[1]s; or read a version with: kl state pull %[1]s --version head", t.state)
+	}
+	return err
 }
 
 // simple makes a command that does one thing to a state and says so. do returns
