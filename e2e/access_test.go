@@ -56,7 +56,7 @@ func TestAccessTexts(t *testing.T) {
 	t.Run("lock refused for another reason than a holder", func(t *testing.T) {
 		w := initWorkdir(t, config, s.env("prod"))
 		w.setenv("TF_HTTP_LOCK_ADDRESS=" + strings.Replace(s.stateURL("prod"), s.boot.EnvPublicID, "default", 1))
-		w.fails([]string{"init", "-reconfigure"})
+		w.fails([]string{"plan"}, "already locked: ID=", "kl backend STATE")
 	})
 	if log := s.proc.out.String(); strings.Contains(log, secret) || strings.Contains(log, s.boot.ControlToken) {
 		t.Error("the server's log shows a token")

@@ -154,34 +154,34 @@ func TestMigrate(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	body := item("a", `"1"`) + item("b", "terraform_data.a.id")
-	w := initWorkdir(t, body, nil)
+	credentials := []string{"TF_HTTP_USERNAME=" + s.boot.WorkspaceID, "TF_HTTP_PASSWORD=" + s.boot.AutomationToken}
+	w := initWorkdir(t, body, credentials)
 	w.must("apply")
+	moveTo := func(backend string) {
+		t.Helper()
+		w.write("backend.tf", backend)
+		w.must("init", "-migrate-state", "-force-copy")
+		w.must("plan", "-detailed-exitcode")
+	}
 
-	w.write("backend.tf", httpBackend)
-	w.setenv(s.env("first")...)
-	w.must("init", "-migrate-state", "-force-copy")
+	moveTo(s.block("first"))
 	wantNames(t, s.pull("first"), "a", "b")
-	w.must("plan", "-detailed-exitcode")
-
-	w.setenv(s.env("second")...)
-	w.must("init", "-migrate-state", "-force-copy")
+	moveTo(s.block("second"))
 	wantNames(t, s.pull("second"), "a", "b")
-	w.must("plan", "-detailed-exitcode")
 	if one, two := s.head("first"), s.head("second"); one.Version != 1 || two.Version != 1 {
 		t.Errorf("after migration: first has version %d, second %d, want 1 and 1", one.Version, two.Version)
 	}
-
-	w.write("backend.tf", "terraform {\n  backend \"local\" {}\n}\n")
-	w.must("init", "-migrate-state", "-force-copy")
-	w.must("plan", "-detailed-exitcode")
+	moveTo("terraform {\n  backend \"local\" {}\n}\n")
 	wantNames(t, readFile(t, w.path("terraform.tfstate")), "a", "b")
 
-	// -migrate-state into a state that has versions already
+	t.Log("into a state that has versions already")
 	w.must("state", "rm", "terraform_data.b")
-	w.write("backend.tf", httpBackend)
-	w.setenv(s.env("second")...)
-	w.must("init", "-migrate-state", "-force-copy")
+	w.write("main.tf", item("a", `"1"`))
+	moveTo(s.block("second"))
 	wantNames(t, s.pull("second"), "a")
+	if got := s.head("second"); got.Version != 2 {
+		t.Errorf("second has version %d, want 2", got.Version)
+	}
 	s.wantUnlocked("first")
 	s.wantUnlocked("second")
 }

@@ -64,7 +64,7 @@ func TestForeignWrite(t *testing.T) {
 
 	t.Log("the next apply is held back with a sentence; a plan is not")
 	w.must("plan")
-	w.fails([]string{"apply"}, "Error acquiring the state lock", kept[0].ID, "kl recover list")
+	w.fails([]string{"apply"}, "Error acquiring the state lock", kept[0].ID, "kl recover show")
 	if out := s.mustKL("recover", "list", "--state", "prod"); !strings.Contains(out, kept[0].ID) {
 		t.Errorf("kl recover list does not name %s:\n%s", kept[0].ID, out)
 	}
@@ -84,7 +84,7 @@ func TestErroredPush(t *testing.T) {
 	if code := apply.wait(clientPatience); code != 1 {
 		t.Fatalf("apply: exit %d, want 1", code)
 	}
-	w.fails([]string{"apply"}, "kl recover list")
+	w.fails([]string{"apply"}, "kl recover show")
 	w.must("state", "push", "errored.tfstate")
 	wantNames(t, s.pull("prod"), "held_before", "held_behind", "held_gate")
 	w.must("plan", "-detailed-exitcode")

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	"kl/client"
+	"kl/fault"
 	"kl/wire"
 )
 
@@ -50,7 +52,7 @@ func startServer(tb testing.TB, args ...string) *server {
 			tb.Errorf("kl check: exit %d\n%s", r.code, r.out)
 		}
 		if tb.Failed() {
-			tb.Logf("last lines of the server:\n%s", tail(s.proc.out.String(), 40))
+			tb.Logf("last lines of the server:\n%s", tail(s.proc.out.String(), 15))
 		}
 	})
 	s.start()
@@ -133,6 +135,13 @@ func (s *server) env(state string) []string {
 	}
 }
 
+// block is a configuration's backend block for a state; the credentials come
+// from env.
+func (s *server) block(state string) string {
+	u := s.stateURL(state)
+	return fmt.Sprintf("terraform {\n  backend \"http\" {\n    address        = %q\n    lock_address   = %q\n    unlock_address = %q\n  }\n}\n", u, u, u)
+}
+
 // kl runs a verb of the command line against the server, as the operator.
 func (s *server) kl(args ...string) result {
 	s.tb.Helper()
@@ -151,11 +160,14 @@ func (s *server) mustKL(args ...string) string {
 	return r.stdout
 }
 
-// versions lists a state's versions, oldest first.
+// versions lists a state's versions, oldest first; none of one never written.
 func (s *server) versions(state string) []wire.Version {
 	s.tb.Helper()
 	var all []wire.Version
 	for v, err := range s.client().Versions(s.ctx(), s.boot.EnvPublicID, state) {
+		if fault.Is(err, fault.NotFound) {
+			return nil
+		}
 		if err != nil {
 			s.tb.Fatalf("versions of %s: %v", state, err)
 		}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"kl/fault"
+)
+
+// TestErrorsPage keeps docs/errors.md equal to the catalogue. KL_UPDATE=1
+// rewrites the page's tables.
+func TestErrorsPage(t *testing.T) {
+	const page = "docs/errors.md"
+	const begin, end = "<!-- catalogue: written by go test, KL_UPDATE=1 -->\n", "<!-- end of catalogue -->\n"
+	text := string(read(t, page))
+	head, rest, ok := strings.Cut(text, begin)
+	_, foot, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has lost its marks %q and %q", page, begin, end)
+	}
+	want := head + begin + catalogue() + end + foot
+	if os.Getenv("KL_UPDATE") != "" {
+		if err := os.WriteFile(filepath.FromSlash(page), []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if text != want {
+		t.Errorf("%s is not what the catalogue in package fault says; make golden rewrites it", page)
+	}
+}
+
+// catalogue writes one table for each class.
+func catalogue() string {
+	var out strings.Builder
+	for _, class := range fault.Classes {
+		codes := slices.DeleteFunc(fault.Codes(), func(c fault.Code) bool { return c.Info().Class != class })
+		slices.SortFunc(codes, func(a, b fault.Code) int {
+			return cmp.Or(cmp.Compare(a.Info().Status, b.Info().Status), cmp.Compare(a, b))
+		})
+		fmt.Fprintf(&out, "\n## %s\n\n| code | status | what has happened | what to do |\n|---|---|---|---|\n", class)
+		for _, c := range codes {
+			i := c.Info()
+			fmt.Fprintf(&out, "| `%s` | %d | %s | %s |\n", c, i.Status, cell(i.Why), cell(i.Next))
+		}
+	}
+	return out.String() + "\n"
+}
+
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+
+// TestLinks follows the relative links of every page.
+func TestLinks(t *testing.T) {
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = append(pages, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "ARCHITECTURE.md", "examples/big-state/README.md")
+	for _, page := range pages {
+		for _, match := range link.FindAllSubmatch(read(t, page), -1) {
+			target := filepath.Join(filepath.Dir(page), filepath.FromSlash(string(match[1])))
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", page, match[1], err)
+			}
+		}
+	}
+}
+
+// TestPagesNameCodes demands that a code in backquotes on any page is one of
+// the catalogue, where the page writes it as an error code.
+func TestPagesNameCodes(t *testing.T) {
+	named := regexp.MustCompile("code `([a-z_]+)`")
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "README.md") {
+		for _, match := range named.FindAllSubmatch(bytes.ReplaceAll(read(t, page), []byte("\n"), []byte(" ")), -1) {
+			if !fault.Code(match[1]).Known() {
+				t.Errorf("%s names the code %s, which the catalogue does not have", page, match[1])
+			}
+		}
+	}
+}
