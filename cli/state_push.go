@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"time"
 
 	"github.com/google/uuid"
@@ -181,13 +182,13 @@ func (t *target) compare(ctx context.Context, d document) (*wire.Version, error)
 
 // who names the user as Terraform does in its locks.
 func (a *app) who() string {
-	user := a.env.Getenv("USER")
-	if user == "" {
-		user = a.env.Getenv("USERNAME")
+	name := a.env.Getenv("USER")
+	if u, err := user.Current(); name == "" && err == nil {
+		name = u.Username
 	}
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return user + "@" + host
+	return name + "@" + host
 }

@@ -47,6 +47,9 @@ type Options struct {
 	CAFile string
 	// UserAgent names the caller in the server's view; "" means "kl".
 	UserAgent string
+	// PageSize is how many items a listing asks for at a time; 0 means 500,
+	// and servers give at most 1000.
+	PageSize int
 }
 
 // Client talks to one server. It is safe for concurrent use.
@@ -57,6 +60,7 @@ type Client struct {
 	password  string
 	http      *http.Client
 	userAgent string
+	pageSize  int
 }
 
 // New makes a client; it sends nothing yet. The code of a failure is
@@ -71,7 +75,7 @@ func New(o Options) (*Client, error) {
 		return nil, fault.New(fault.ParameterInvalid, "the server's address %s has a query or a fragment", u.Redacted()).
 			WithNext("leave out what stands behind ? and #")
 	}
-	c := &Client{bearer: o.Bearer, username: o.Username, password: o.Password, http: o.HTTP, userAgent: o.UserAgent}
+	c := &Client{bearer: o.Bearer, username: o.Username, password: o.Password, http: o.HTTP, userAgent: o.UserAgent, pageSize: o.PageSize}
 	if u.User != nil && c.username == "" {
 		c.username = u.User.Username()
 		c.password, _ = u.User.Password()
@@ -80,6 +84,9 @@ func New(o Options) (*Client, error) {
 	c.base = strings.TrimRight(u.String(), "/")
 	if c.userAgent == "" {
 		c.userAgent = "kl"
+	}
+	if c.pageSize <= 0 {
+		c.pageSize = 500
 	}
 	if c.http == nil {
 		if c.http, err = newHTTP(o.CAFile); err != nil {

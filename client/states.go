@@ -17,9 +17,6 @@ import (
 	"kl/wire"
 )
 
-// pageSize is how many items a listing asks for at a time.
-const pageSize = 500
-
 // pages walks a listing. An error ends it and is the last pair.
 func pages[T any](ctx context.Context, c *Client, path string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
@@ -27,7 +24,7 @@ func pages[T any](ctx context.Context, c *Client, path string, query url.Values)
 		for k, v := range query {
 			q[k] = v
 		}
-		q.Set("limit", strconv.Itoa(pageSize))
+		q.Set("limit", strconv.Itoa(c.pageSize))
 		for {
 			var l wire.List[T]
 			if err := c.call(ctx, http.MethodGet, path, q, nil, &l); err != nil {
