@@ -134,6 +134,12 @@ func resumes(t *testing.T, doc []byte, reordered bool, r *rand.Rand) {
 	}
 	frag.Reset(doc, 0, tfstate.Context{})
 	got, err := scanAll(frag)
+	var syntax *tfstate.SyntaxError
+	if errors.As(fullErr, &syntax) && syntax.Offset == int64(len(doc)) {
+		// A document that is cut off may be a fragment, and looking ahead may not see that it is none.
+		same(t, doc, tokens, got[:min(len(got), len(tokens))])
+		return
+	}
 	same(t, doc, tokens, got)
 	if frag.Done() != full.Done() || !sameError(fullErr, err) {
 		t.Fatalf("the whole document as a fragment: %v, done %v; as a document: %v\n%s", err, frag.Done(), fullErr, doc)
