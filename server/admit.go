@@ -40,11 +40,14 @@ func (s *Server) admit(c echo.Context, cl *call, rt Route) error {
 		return nil
 	}
 	cl.workspace, cl.environment = c.Param("ws"), c.Param("env")
-	user, err := s.authenticate(c.Request(), cl, rt)
+	user, basic, err := s.authenticate(c.Request(), cl, rt)
 	if err != nil {
 		return err
 	}
 	p := cl.principal
+	if basic && (user == "" || p.Workspace != "" && user != p.Workspace || rt.Access == StatePath && user != cl.workspace) {
+		return otherWorkspace(p, cl.workspace)
+	}
 	switch rt.Access {
 	case Known:
 		return nil
@@ -59,41 +62,39 @@ func (s *Server) admit(c echo.Context, cl *call, rt Route) error {
 		}
 		return setState(c, cl)
 	case StatePath:
-		if user != "" && user != cl.workspace {
-			return otherWorkspace(p, cl.workspace)
-		}
 		if err := s.store.Authorize(c.Request().Context(), p, cl.workspace, cl.environment, rt.Action); err != nil {
 			return err
 		}
 		return setState(c, cl)
+	default:
+		return fault.New(fault.RoleTooLow, "nobody may do this")
 	}
-	return fault.New(fault.RoleTooLow, "nobody may do this")
 }
 
-// authenticate sets the call's principal and returns the workspace that Basic
-// credentials name, "" with a bearer token.
-func (s *Server) authenticate(r *http.Request, cl *call, rt Route) (string, error) {
-	user, secret, bearer := credentials(r)
+// authenticate sets the call's principal and returns the user name of Basic
+// credentials: the workspace that the client believes to be in.
+func (s *Server) authenticate(r *http.Request, cl *call, rt Route) (user string, basic bool, err error) {
+	user, secret, basic := credentials(r)
 	if secret == "" {
-		return "", fault.New(fault.CredentialsMissing, "the request carries no credentials")
+		return "", false, fault.New(fault.CredentialsMissing, "the request carries no credentials")
 	}
 	kind, ok := auth.KindOf(secret)
 	switch {
 	case !ok:
-		return "", fault.New(fault.CredentialsInvalid, "the token is not one of this server's: it is cut, mistyped or of another system")
+		return "", false, fault.New(fault.CredentialsInvalid, "the token is not one of this server's: it is cut, mistyped or of another system")
 	case !slices.Contains(rt.Kinds(), kind):
-		return "", fault.New(fault.CredentialsInvalid, "a token that begins with %s is not valid on this address", kind.Prefix()).
+		return "", false, fault.New(fault.CredentialsInvalid, "a token that begins with %s is not valid on this address", kind.Prefix()).
 			WithNext("%s", nextForKind[rt.Access])
-	case kind == auth.Control && !bearer:
-		return "", fault.New(fault.CredentialsInvalid, "a control token is sent as a bearer token, not as a password").
+	case kind == auth.Control && basic:
+		return "", false, fault.New(fault.CredentialsInvalid, "a control token is sent as a bearer token, not as a password").
 			WithNext("send the header Authorization: Bearer TOKEN")
 	}
 	p, err := s.store.Authenticate(r.Context(), secret)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	cl.principal, cl.known = p, true
-	return user, nil
+	return user, basic, nil
 }
 
 var nextForKind = map[Access]string{
@@ -102,26 +103,30 @@ var nextForKind = map[Access]string{
 }
 
 // credentials takes the token out of the Authorization header.
-func credentials(r *http.Request) (user, secret string, bearer bool) {
+func credentials(r *http.Request) (user, secret string, basic bool) {
 	if user, secret, ok := r.BasicAuth(); ok {
-		return user, secret, false
+		return user, secret, true
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get(echo.HeaderAuthorization), " ")
 	if strings.EqualFold(scheme, "bearer") {
-		return "", strings.TrimSpace(token), true
+		return "", strings.TrimSpace(token), false
 	}
 	return "", "", false
 }
 
-// otherWorkspace refuses a user name that is not the path's workspace. The name
-// itself is not repeated: people put tokens there by mistake.
+// otherWorkspace refuses a user name that is not the workspace of the token or
+// of the path. The name itself is not repeated: people put tokens there by
+// mistake.
 func otherWorkspace(p auth.Principal, path string) error {
-	want := path
-	if p.Workspace != "" {
-		want = p.Workspace
+	want := p.Workspace
+	if want == "" {
+		want = path
 	}
-	return fault.New(fault.WorkspaceMismatch, "the user name of the credentials is not the workspace of the path").
-		With("expected", want).WithNext("set username (TF_HTTP_USERNAME) and the path's workspace to %s", want)
+	f := fault.New(fault.WorkspaceMismatch, "the user name of the credentials is not the workspace that the token and the path belong to")
+	if want != "" {
+		f = f.With("expected", want).WithNext("set username (TF_HTTP_USERNAME) and the path's workspace to %s", want)
+	}
+	return f
 }
 
 // setState takes the state's name from the path when the route has one.

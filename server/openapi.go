@@ -168,8 +168,9 @@ func (d *description) schema(t reflect.Type) object {
 		return object{"type": "boolean"}
 	case reflect.Interface:
 		return object{}
+	default: // wire has no numbers but integers
+		return object{"type": "integer"}
 	}
-	return object{"type": "integer"} // wire has no other numbers
 }
 
 // reference describes a struct once and refers to it.

@@ -76,7 +76,7 @@ func (s *Server) readyz(c echo.Context) error {
 	if s.stopping.Err() != nil {
 		return fault.New(fault.ShuttingDown, "the server is stopping")
 	}
-	if _, err := s.store.Stats(); err != nil {
+	if _, err := s.store.Empty(); err != nil {
 		return err
 	}
 	return c.String(http.StatusOK, "ready\n")

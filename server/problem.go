@@ -76,6 +76,7 @@ func asLockInfo(p *wire.Problem) {
 	switch fault.Code(p.Code) {
 	case fault.LockInfoInvalid, fault.BodyDigest, fault.BodyIncomplete, fault.BodyInvalid, fault.BodyTooLarge, fault.Internal:
 		return
+	default:
 	}
 	if p.Class == string(fault.Auth) {
 		return

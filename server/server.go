@@ -14,7 +14,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	stdlog "log"
+	stdlog "log" //nolint:depguard // net/http reports on connections to no other kind
 	"net"
 	"net/http"
 	"time"
