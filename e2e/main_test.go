@@ -91,13 +91,6 @@ func terraformBinary(tb testing.TB) string {
 	return ""
 }
 
-// isTofu reports whether the client is OpenTofu, whose words differ here and
-// there.
-func isTofu(tb testing.TB) bool {
-	tb.Helper()
-	return strings.Contains(filepath.Base(terraformBinary(tb)), "tofu")
-}
-
 // seeded returns a random source whose seed is printed, and settable by
 // KL_SEED.
 func seeded(tb testing.TB) *rand.Rand {

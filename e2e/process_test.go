@@ -23,7 +23,6 @@ type process struct {
 
 func startProcess(tb testing.TB, dir string, env []string, bin string, args ...string) *process {
 	tb.Helper()
-	//nolint:noctx // its life is this struct's; the test's end kills the group
 	p := &process{tb: tb, name: bin + " " + strings.Join(args, " "), cmd: exec.Command(bin, args...), done: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env = dir, env
 	p.cmd.Stdout, p.cmd.Stderr = tee{&p.out, &p.main}, &p.out
@@ -34,7 +33,7 @@ func startProcess(tb testing.TB, dir string, env []string, bin string, args ...s
 	}
 	go func() {
 		defer close(p.done)
-		_ = p.cmd.Wait() //nolint:errcheck // the exit code is read from ProcessState
+		_ = p.cmd.Wait() // the exit code is read from ProcessState
 	}()
 	tb.Cleanup(func() {
 		p.signal(syscall.SIGKILL)
