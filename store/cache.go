@@ -8,11 +8,9 @@ import (
 // bufPool keeps a few large buffers for the next bodies: fresh memory of the
 // size of a large state costs as much as hashing it.
 type bufPool struct {
-	keep int64 // bytes kept at most
-
 	mu   sync.Mutex
 	free [][]byte
-	size int64
+	size int64 // of all in free
 }
 
 // smallBuf is the size below which buffers are left to the garbage collector.
@@ -50,9 +48,30 @@ func (p *bufPool) put(b []byte) {
 	defer p.mu.Unlock()
 	p.free = append(p.free, b)
 	p.size += int64(cap(b))
-	for len(p.free) > 0 && (p.size > p.keep || len(p.free) > 8) {
-		p.size -= int64(cap(p.free[0]))
-		p.free = p.free[1:]
+	for len(p.free) > keptBufs || len(p.free) > 1 && p.size > keptBytes {
+		p.dropOldest()
+	}
+}
+
+// keptBufs and keptBytes bound what waits for the next body; one buffer is
+// kept whatever its size, for the next write of a large state.
+const (
+	keptBufs  = 4
+	keptBytes = 32 << 20
+)
+
+func (p *bufPool) dropOldest() {
+	p.size -= int64(cap(p.free[0]))
+	p.free = append([][]byte(nil), p.free[1:]...) // not a slice of the old array, which would keep the buffer
+}
+
+// trim lets go of one buffer; called now and then it empties a pool that
+// nobody uses.
+func (p *bufPool) trim() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.free) > 0 {
+		p.dropOldest()
 	}
 }
 
@@ -81,10 +100,12 @@ func (h *head) cost() int64 {
 const entryMemory = 80
 
 // headCache bounds the memory of all heads together; the one used longest ago
-// goes first. Taking a body's reference and dropping the cache's happen under
+// goes first, and the one used last stays even if it is larger than the bound,
+// up to largest. Taking a body's reference and dropping the cache's happen under
 // one lock, so that a body that a reader found is not used again under it.
 type headCache struct {
-	limit int64
+	limit   int64
+	largest int64
 
 	mu    sync.Mutex
 	order list.List // of *cached, newest first
@@ -120,7 +141,7 @@ func (c *headCache) put(l *live, h *head) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.drop(l)
-	if h.body != nil && h.cost() > c.limit {
+	if h.body != nil && h.bodyBytes > c.largest {
 		h.body.unref()
 		h.body = nil
 	}

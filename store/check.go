@@ -279,7 +279,12 @@ func (c *stateCheck) version(n uint64, before *document, was []entry) (*document
 
 // body decodes a version within the check's own transaction.
 func (c *stateCheck) body(es []entry) ([]byte, error) {
-	var body []byte
+	size := 0
+	for i := range es {
+		size += int(es[i].size)
+	}
+	// decoding into the end of a large buffer would copy it each time
+	body, piece := make([]byte, 0, size), []byte(nil)
 	for i := range es {
 		e := &es[i]
 		chunk := c.tx.Bucket(bChunk).Get(key(c.sid, e.id))
@@ -293,9 +298,10 @@ func (c *stateCheck) body(es []entry) ([]byte, error) {
 			}
 		}
 		var err error
-		if body, err = c.s.decodeChunk(c.sid, body, chunk, base, e); err != nil {
+		if piece, err = c.s.decodeChunk(c.sid, piece[:0], chunk, base, e); err != nil {
 			return nil, err
 		}
+		body = append(body, piece...)
 	}
 	return body, nil
 }

@@ -216,7 +216,7 @@ func (s *Store) open(ctx context.Context, ref Ref, version string, plane bool) (
 		return nil, err
 	}
 	snap := &Snapshot{Version: v.wire()}
-	if body == nil && v.Version == rec.Head && v.Bytes <= s.opt.CacheBytes/2 {
+	if body == nil && v.Version == rec.Head && v.Bytes <= s.opt.CacheLargest {
 		if body, err = s.loadHead(ctx, ref, sid, v, es); err != nil {
 			return nil, err
 		}

@@ -29,7 +29,8 @@ import (
 )
 
 const (
-	defaultCacheBytes  = 256 << 20
+	defaultCacheBytes  = 32 << 20
+	defaultLargest     = 256 << 20
 	defaultBodyBytes   = 1 << 30
 	defaultChunkTarget = 8 << 10
 )
@@ -61,6 +62,9 @@ func Open(o Options) (*Store, error) {
 	if o.CacheBytes == 0 {
 		o.CacheBytes = defaultCacheBytes
 	}
+	if o.CacheLargest == 0 {
+		o.CacheLargest = defaultLargest
+	}
 	if o.BodyBytes == 0 {
 		o.BodyBytes = defaultBodyBytes
 	}
@@ -84,8 +88,7 @@ func Open(o Options) (*Store, error) {
 		opt: o, db: db, lives: map[Ref]*live{}, used: map[string]time.Time{}, stop: make(chan struct{}),
 		flight: semaphore.NewWeighted(o.BodyBytes),
 	}
-	s.bufs.keep = o.CacheBytes
-	s.cache.limit = o.CacheBytes
+	s.cache.limit, s.cache.largest = o.CacheBytes, o.CacheLargest
 	if !fresh && !o.ReadOnly {
 		// killed after creating the file and before laying it out
 		fresh, err = s.bare()
@@ -222,7 +225,7 @@ func (s *Store) view(f func(tx *bbolt.Tx) error) error {
 }
 
 // background does what nobody waits for: each minute it writes when tokens
-// were last used, each hour it drops refused writes that are too old.
+// were last used and lets go of memory that is not in use, each hour it drops refused writes that are too old.
 func (s *Store) background() {
 	minute, hour := time.NewTicker(time.Minute), time.NewTicker(time.Hour)
 	defer minute.Stop()
@@ -231,6 +234,7 @@ func (s *Store) background() {
 		select {
 		case <-minute.C:
 			s.flushUsed()
+			s.bufs.trim()
 		case <-hour.C:
 			s.sweepRefused()
 		case <-s.stop:

@@ -13,9 +13,12 @@ type Options struct {
 	Path     string
 	ReadOnly bool             // break-glass verbs: the file is not changed
 	Now      func() time.Time // default time.Now
-	// CacheBytes bounds the head bodies kept in memory for quick reads; 0
-	// means 256 MiB. A state larger than that is read from the file.
-	CacheBytes int64
+	// CacheBytes bounds the head bodies kept in memory for quick reads, all
+	// together; 0 means 32 MiB. The head used last is kept beyond that, if it
+	// is not larger than CacheLargest; 0 means 256 MiB. Others are read from
+	// the file.
+	CacheBytes   int64
+	CacheLargest int64
 	// BodyBytes bounds the bodies that are being received or written at the
 	// same time, all together; 0 means 1 GiB. Further ones wait.
 	BodyBytes int64

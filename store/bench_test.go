@@ -1,0 +1,110 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"testing"
+
+	"kl/kltest"
+	"kl/store"
+)
+
+var benchSizes = []int{100, 1000, 10000, 100000}
+
+// BenchmarkFirstWrite is the first POST of a state: read, hash, scan, compress,
+// commit.
+func BenchmarkFirstWrite(b *testing.B) {
+	for _, n := range benchSizes[:3] {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			f := newFixture(b, store.Options{})
+			body := kltest.NewState(n, 1).Bytes()
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if _, err := f.write(fmt.Sprintf("s%d", i), "", body); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkCheckpoint is a later POST with ten changes.
+func BenchmarkCheckpoint(b *testing.B) {
+	for _, n := range benchSizes {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			f := newFixture(b, store.Options{})
+			st := kltest.NewState(n, 1)
+			if err := f.lock("s", "L", "OperationTypeApply"); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := f.write("s", "L", st.Bytes()); err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(int64(len(st.Bytes())))
+			b.ReportAllocs()
+			b.ResetTimer()
+			for b.Loop() {
+				b.StopTimer()
+				st.Mutate(10)
+				body := st.Bytes()
+				b.StartTimer()
+				if _, err := f.write("s", "L", body); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkRead reads the head from memory, and an old version from the file.
+func BenchmarkRead(b *testing.B) {
+	for _, n := range benchSizes[:3] {
+		f := newFixture(b, store.Options{})
+		st := kltest.NewState(n, 1)
+		if err := f.lock("s", "L", "OperationTypeApply"); err != nil {
+			b.Fatal(err)
+		}
+		for range 20 {
+			if _, err := f.write("s", "L", st.Bytes()); err != nil {
+				b.Fatal(err)
+			}
+			st.Mutate(10)
+		}
+		for _, version := range []string{"head", "1", "10"} {
+			b.Run(fmt.Sprintf("%d/%s", n, version), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					snap, err := f.s.Version(context.Background(), f.ref("s"), version)
+					if err != nil {
+						b.Fatal(err)
+					}
+					if _, err := snap.WriteTo(io.Discard); err != nil {
+						b.Fatal(err)
+					}
+					snap.Close()
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkReadBody receives and hashes a body.
+func BenchmarkReadBody(b *testing.B) {
+	for _, n := range benchSizes {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			f := newFixture(b, store.Options{})
+			body := kltest.NewState(n, 1).Bytes()
+			b.SetBytes(int64(len(body)))
+			for b.Loop() {
+				r, err := f.s.ReadBody(context.Background(), bytes.NewReader(body), int64(len(body)), 1<<30)
+				if err != nil {
+					b.Fatal(err)
+				}
+				r.Release()
+			}
+		})
+	}
+}
