@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -141,11 +142,7 @@ func TestBigStateThenUnlock(t *testing.T) {
 	}
 	s := kltest.Start(t)
 	url, as := s.StateURL("big"), s.Automation()
-	st := kltest.NewState(50<<20/2000, 3)
-	b := st.Bytes()
-	if len(b) < 40<<20 {
-		t.Fatalf("the state has only %d bytes", len(b))
-	}
+	b := bulky(50)
 	want(t, "LOCK", s.Do(as, "LOCK", url, kltest.LockBody("l1", apply)), 200)
 	want(t, "POST", s.Do(as, "POST", url+"?ID=l1", b, "Content-MD5", contentMD5(b)), 200)
 	want(t, "UNLOCK", s.Do(as, "UNLOCK", url, kltest.LockBody("l1", apply)), 200)
@@ -237,4 +234,21 @@ func TestClientGoneAfterTheBody(t *testing.T) {
 	if a := s.Do(as, "GET", url, nil); a.Header.Get(wire.HeaderVersion) != "21" {
 		t.Errorf("version %s, want 21", a.Header.Get(wire.HeaderVersion))
 	}
+}
+
+// bulky is a state of so many instances of 1 MB each: large, and cheap to make.
+func bulky(instances int) []byte {
+	var b bytes.Buffer
+	b.WriteString(`{"version":4,"terraform_version":"1.11.4","serial":1,"lineage":"9f1b7f0e-2f0e-4f7e-8c55-5a3f2c1d0e9b","outputs":{},` +
+		`"resources":[{"mode":"managed","type":"terraform_data","name":"bulk","provider":"provider[\"terraform.io/builtin/terraform\"]","instances":[`)
+	for i := range instances {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `{"index_key":%d,"schema_version":0,"attributes":{"id":"%d","input":"`, i, i)
+		b.WriteString(strings.Repeat(string(rune('a'+i%26)), 1<<20))
+		b.WriteString(`"},"sensitive_attributes":[]}`)
+	}
+	b.WriteString("]}],\"check_results\":null}\n")
+	return b.Bytes()
 }
