@@ -391,12 +391,26 @@ func parseAddress(address string) (tfstate.Resource, tfstate.Key) {
 }
 
 // Bytes returns the document as Terraform writes it: indented by two spaces, ending with a newline.
-func (s *State) Bytes() []byte {
-	var b bytes.Buffer
-	b.Grow(4096 + s.instances*2300)
-	fmt.Fprintf(&b, "{\n  \"version\": 4,\n  \"terraform_version\": %q,\n  \"serial\": %d,\n  \"lineage\": %q,\n  \"outputs\": ",
+func (s *State) Bytes() []byte { return s.Append(nil) }
+
+// Append appends what Bytes returns to dst, which a benchmark of big states uses again.
+func (s *State) Append(dst []byte) []byte {
+	size := 4096
+	for _, r := range s.resources {
+		size += 256 + len(r.Module) + 2*len(r.Type) + len(r.Name)
+		for _, in := range r.instances {
+			size += len(in.rendered(r)) + 10
+		}
+	}
+	b := bytes.NewBuffer(slices.Grow(dst, size))
+	s.write(b)
+	return b.Bytes()
+}
+
+func (s *State) write(b *bytes.Buffer) {
+	fmt.Fprintf(b, "{\n  \"version\": 4,\n  \"terraform_version\": %q,\n  \"serial\": %d,\n  \"lineage\": %q,\n  \"outputs\": ",
 		s.writer, s.serial, s.lineage)
-	writeJSON(&b, s.outputs(), 2)
+	writeJSON(b, s.outputs(), 2)
 	b.WriteString(",\n  \"resources\": [")
 	for i, r := range s.resources {
 		if i > 0 {
@@ -406,9 +420,9 @@ func (s *State) Bytes() []byte {
 		member := func(name, value string) {
 			if value != "" {
 				b.WriteString("\n      ")
-				writeString(&b, name)
+				writeString(b, name)
 				b.WriteString(": ")
-				writeString(&b, value)
+				writeString(b, value)
 				b.WriteByte(',')
 			}
 		}
@@ -432,15 +446,16 @@ func (s *State) Bytes() []byte {
 		b.WriteString("\n  ")
 	}
 	b.WriteString("],\n  \"check_results\": ")
-	writeJSON(&b, s.checks(), 2)
+	writeJSON(b, s.checks(), 2)
 	b.WriteString("\n}\n")
-	return b.Bytes()
 }
 
 // Compact returns the document as OpenTofu writes it: without white space, ending with a newline.
 func (s *State) Compact() []byte {
+	indented := s.Bytes()
 	var b bytes.Buffer
-	if err := json.Compact(&b, s.Bytes()); err != nil {
+	b.Grow(len(indented))
+	if err := json.Compact(&b, indented); err != nil {
 		panic(err) // Bytes wrote no JSON
 	}
 	b.WriteByte('\n')

@@ -38,11 +38,12 @@ var refused = map[string]struct{ doc, want string }{
 	"comma in resources": {doc("\"resources\": [,]"), "not valid JSON: unexpected ','"},
 	"comma at the end":   {doc("\"resources\": [\n],"), "not valid JSON: unexpected '}'"},
 	"raw newline":        {"{\"version\": 4, \"lineage\": \"a\nb\"}", "control character 0x0a within a string (line 1, column 29)"},
+	"no text at all":     {"{\xff", "not valid JSON: unexpected byte 0xff (line 1, column 2)"},
 	"bad escape":         {`{"version": 4, "lineage": "\x"}`, `'x' is no escape within a string (line 1, column 29)`},
 	"bad hex":            {`{"version": 4, "lineage": "\u00g0"}`, `'g' is no escape within a string (line 1, column 32)`},
 	"leading zero":       {`{"version": 4, "serial": 04}`, "unexpected '4'"},
 	"version 3":          {"{\n\"version\": 3}", "version must be 4, not 3 (line 2)"},
-	"version text":       {`{"version": "4"}`, `version must be 4, not "4"`},
+	"version text":       {`{"version": "4"}`, `version must be 4, not a string`},
 	"version fraction":   {`{"version": 4.0}`, `version must be 4, not 4.0`},
 	"serial negative":    {`{"version": 4, "serial": -1}`, "serial must be a whole number from 0 to 2^64-1, not -1"},
 	"serial too big":     {`{"version": 4, "serial": 18446744073709551616}`, "from 0 to 2^64-1, not 18446744073709551616"},
@@ -94,7 +95,7 @@ func TestRefused(t *testing.T) {
 func TestErrorsAreFinal(t *testing.T) {
 	s := tfstate.NewScanner([]byte(doc(`"outputs": {"a": {}, 1}`)), tfstate.Options{})
 	_, first := scanAll(s)
-	if _, err := s.Next(); first == nil || err != first {
+	if _, err := s.Next(); first == nil || !errors.Is(err, first) {
 		t.Errorf("first %v, then %v", first, err)
 	}
 	if s.Done() {

@@ -64,11 +64,18 @@ func syntaxError(b []byte, off int, f fail) error {
 	case f == failControl:
 		e.Msg = fmt.Sprintf("control character %#02x within a string", b[off])
 	case f == failEscape:
-		e.Msg = fmt.Sprintf("%q is no escape within a string", b[off])
+		e.Msg = fmt.Sprintf("%s is no escape within a string", character(b[off]))
 	default:
-		e.Msg = fmt.Sprintf("unexpected %q", b[off])
+		e.Msg = "unexpected " + character(b[off])
 	}
 	return e
+}
+
+func character(c byte) string {
+	if c < ' ' || c > '~' {
+		return fmt.Sprintf("byte %#02x", c)
+	}
+	return fmt.Sprintf("%q", c)
 }
 
 func shapeError(b []byte, off int, format string, args ...any) error {

@@ -1,6 +1,7 @@
 package tfstate
 
 import (
+	"errors"
 	"io"
 	"strconv"
 )
@@ -22,7 +23,7 @@ type Head struct {
 	Serial           uint64
 	Lineage          string
 	TerraformVersion string
-	// SerialStart and SerialEnd are the span of the serial's digits in the scanned bytes.
+	// SerialStart and SerialEnd are the span of the serial's value in the scanned bytes.
 	SerialStart, SerialEnd int
 }
 
@@ -37,8 +38,8 @@ const (
 	atEnd              // behind the document's object
 )
 
-// Scanner reads a state's elements one after the other. It never changes the bytes it reads, and what it returns
-// aliases them where it says so. A Scanner must not be used by two goroutines at a time.
+// Scanner reads a state's elements one after the other. It never changes the bytes it reads. The byte slices in what it
+// returns alias them, the strings do not. A Scanner must not be used by two goroutines at a time.
 type Scanner struct {
 	b     []byte
 	i     int
@@ -82,7 +83,7 @@ func (s *Scanner) Head() Head { return s.head }
 func (s *Scanner) Offset() int { return s.i }
 
 // Done reports whether the end of the document was reached, not only that of a fragment.
-func (s *Scanner) Done() bool { return s.state == atEnd && s.err == io.EOF }
+func (s *Scanner) Done() bool { return s.state == atEnd && errors.Is(s.err, io.EOF) }
 
 // Context returns the Context at Offset. It means something where an element may begin: at the start, after Reset, and
 // after io.EOF at the end of a fragment.
@@ -233,22 +234,22 @@ func (s *Scanner) scalar(bit uint16, i int) (end int, err error) {
 		return 0, syntaxError(s.b, end, f)
 	}
 	n, whole := unsigned(s.b[i:end])
-	if bit == TopVersion {
-		if !whole || n != 4 {
-			return 0, shapeError(s.b, i, "version must be 4, not %.40s", s.b[i:end])
-		}
+	kind := typeName(s.b[i])
+	switch {
+	case bit == TopVersion && whole && n == 4:
 		s.head.Version = 4
 		return end, nil
-	}
-	switch {
-	case s.b[i] == 'n':
-	case !whole && typeName(s.b[i]) != "a number":
-		return 0, shapeError(s.b, i, "serial must be a whole number, not %s", typeName(s.b[i]))
-	case !whole:
+	case bit == TopVersion && kind == "a number":
+		return 0, shapeError(s.b, i, "version must be 4, not %.40s", s.b[i:end])
+	case bit == TopVersion:
+		return 0, shapeError(s.b, i, "version must be 4, not %s", kind)
+	case whole, kind == "null":
+		s.head.Serial, s.head.SerialStart, s.head.SerialEnd = n, i, end
+		return end, nil
+	case kind == "a number":
 		return 0, shapeError(s.b, i, "serial must be a whole number from 0 to 2^64-1, not %.40s", s.b[i:end])
 	}
-	s.head.Serial, s.head.SerialStart, s.head.SerialEnd = n, i, end
-	return end, nil
+	return 0, shapeError(s.b, i, "serial must be a whole number, not %s", kind)
 }
 
 // unsigned reads a number as encoding/json does for a uint64: digits only.

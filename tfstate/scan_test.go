@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"kl/kltest"
 	"kl/tfstate"
 )
 
@@ -105,5 +106,27 @@ func TestScan(t *testing.T) {
 	}
 	if !s.Done() || s.Offset() != len(sample) {
 		t.Errorf("Done = %v, Offset = %d of %d", s.Done(), s.Offset(), len(sample))
+	}
+}
+
+// TestScanAllocatesOnlyStrings holds a scan to one string for each name and key that differs from the one before.
+func TestScanAllocatesOnlyStrings(t *testing.T) {
+	state := kltest.NewState(1000, 1)
+	doc := state.Bytes()
+	tokens, err := scanAll(tfstate.NewScanner(doc, tfstate.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := tfstate.NewScanner(nil, tfstate.Options{})
+	got := testing.AllocsPerRun(5, func() {
+		s.Reset(doc, 0, tfstate.Context{})
+		for {
+			if _, err := s.Next(); err != nil {
+				break
+			}
+		}
+	})
+	if int(got) > len(tokens) {
+		t.Errorf("%.0f allocations for %d elements", got, len(tokens))
 	}
 }
