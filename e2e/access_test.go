@@ -63,6 +63,23 @@ func TestAccessTexts(t *testing.T) {
 	}
 }
 
+// TestTooLarge refuses a state above --max-body: the client keeps what it built.
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, "--max-body", "2KiB")
+	w := initWorkdir(t, httpBackend+item("a", `"1"`), s.env("prod"))
+	w.must("apply")
+	w.write("main.tf", httpBackend+item("a", `join("", [for i in range(500) : "0123456789"])`))
+	w.fails([]string{"apply"}, "Failed to save state", "HTTP error: 413")
+	if !exists(w.path("errored.tfstate")) {
+		t.Error("there is no errored.tfstate")
+	}
+	if got := s.head("prod"); got.Version != 1 {
+		t.Errorf("head: version %d, want 1", got.Version)
+	}
+	s.wantUnlocked("prod")
+}
+
 // TestTLS serves with a certificate of a private authority, as an air-gapped
 // network has it, and exchanges the certificate while the server runs.
 func TestTLS(t *testing.T) {

@@ -170,3 +170,34 @@ func TestFirstCreateRace(t *testing.T) {
 		wantNames(t, readFile(t, w.path("errored.tfstate")), "held_before", "held_behind", "held_gate")
 	})
 }
+
+// TestAllow replaces a state by another one on purpose, and goes back to a lower
+// serial: each needs a permission, which is good for one write.
+func TestAllow(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	w := initWorkdir(t, httpBackend+item("a", `"1"`), s.env("prod"))
+	w.must("apply")
+	lineage := s.head("prod").Lineage
+
+	foreign := initWorkdir(t, item("foreign", `"1"`), nil)
+	foreign.must("apply")
+	w.write("foreign.tfstate", string(withSerial(t, readFile(t, foreign.path("terraform.tfstate")), 40)))
+	w.fails([]string{"state", "push", "-force", "foreign.tfstate"}, "HTTP error: 409")
+	wantNames(t, s.pull("prod"), "a")
+	s.mustKL("state", "allow", "prod", "--lineage")
+	w.must("state", "push", "-force", "foreign.tfstate")
+	wantNames(t, s.pull("prod"), "foreign")
+	if got := s.head("prod"); got.Lineage == lineage || got.Serial != 41 {
+		t.Errorf("after the push: lineage %s, serial %d; want another lineage and 41", got.Lineage, got.Serial)
+	}
+
+	w.write("lower.tfstate", string(withSerial(t, readFile(t, foreign.path("terraform.tfstate")), 4)))
+	w.fails([]string{"state", "push", "-force", "lower.tfstate"}, "HTTP error: 409")
+	s.mustKL("state", "allow", "prod", "--lower-serial")
+	w.must("state", "push", "-force", "lower.tfstate")
+	if got := s.head("prod").Serial; got != 5 {
+		t.Errorf("after the push: serial %d, want 5", got)
+	}
+	w.fails([]string{"state", "push", "-force", "lower.tfstate"}, "HTTP error: 409")
+}
