@@ -1,3 +1,5 @@
+// Package kltest has what tests of other packages need: a real server on a
+// real file, and realistic states. It is imported by tests only.
 package kltest
 
 import (

@@ -19,11 +19,13 @@ import (
 // aliases are the ways to lock and to unlock.
 func aliases(s *kltest.Server, name string) (lock, unlock map[string][2]string) {
 	st, al := s.StateURL(name), s.LockURL(name)
-	return map[string][2]string{
-			"LOCK": {"LOCK", st}, "LOCK alias": {"LOCK", al}, "POST alias": {"POST", al}, "PUT alias": {"PUT", al},
-		}, map[string][2]string{
-			"UNLOCK": {"UNLOCK", st}, "UNLOCK alias": {"UNLOCK", al}, "DELETE alias": {"DELETE", al},
-		}
+	lock = map[string][2]string{
+		"LOCK": {"LOCK", st}, "LOCK alias": {"LOCK", al}, "POST alias": {"POST", al}, "PUT alias": {"PUT", al},
+	}
+	unlock = map[string][2]string{
+		"UNLOCK": {"UNLOCK", st}, "UNLOCK alias": {"UNLOCK", al}, "DELETE alias": {"DELETE", al},
+	}
+	return lock, unlock
 }
 
 // TestLockBodies: each way to lock with each kind of body.
@@ -329,4 +331,33 @@ func TestLockCycles(t *testing.T) {
 	if a := s.Do(s.Automation(), "GET", s.StateURL("app"), nil); a.Header.Get(wire.HeaderVersion) != fmt.Sprint(cycles+1) {
 		t.Errorf("version %s, want %d", a.Header.Get(wire.HeaderVersion), cycles+1)
 	}
+}
+
+// TestWaitingClientGoesAway: a client that leaves gives up its place, and its
+// leaving is not logged as a failure.
+func TestWaitingClientGoesAway(t *testing.T) {
+	s, _ := seeded(t, kltest.WithServer(func(o *server.Options) { o.Hold = time.Hour }))
+	want(t, "LOCK", s.Do(s.Automation(), "LOCK", s.StateURL("app"), kltest.LockBody("l1", apply)), 200)
+	want(t, "LOCK of another", s.Do(s.Automation(), "LOCK", s.StateURL("app"), kltest.LockBody("l2", apply)), 423)
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := s.Try(ctx, s.Automation(), "LOCK", s.StateURL("app"), kltest.LockBody("l2", apply))
+		left <- err
+	}()
+	inFlight(t, s, 1)
+	cancel()
+	if err := <-left; err == nil {
+		t.Error("the LOCK was answered")
+	}
+	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(s.Log.String(), `"status":499`); {
+		if time.Now().After(deadline) {
+			t.Fatal("no line says that the client has gone")
+		}
+	}
+	if strings.Contains(s.Log.String(), `"level":"error"`) {
+		t.Error("a client that left is logged as an error")
+	}
+	want(t, "UNLOCK", s.Do(s.Automation(), "UNLOCK", s.StateURL("app"), kltest.LockBody("l1", apply)), 200)
+	want(t, "LOCK of a third", s.Do(s.Automation(), "LOCK", s.StateURL("app"), kltest.LockBody("l3", apply)), 200)
 }

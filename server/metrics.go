@@ -29,18 +29,23 @@ func newMetrics(st *store.Store) *metrics {
 	m := &metrics{
 		page: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kl_http_requests_total", Help: "Requests answered."}, []string{"method", "route", "status"}),
+			Name: "kl_http_requests_total", Help: "Requests answered.",
+		}, []string{"method", "route", "status"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kl_http_refusals_total", Help: "Requests refused, by class and code of the problem document."}, []string{"class", "code"}),
+			Name: "kl_http_refusals_total", Help: "Requests refused, by class and code of the problem document.",
+		}, []string{"class", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kl_http_request_duration_seconds", Help: "Time from a request's head to the end of its answer.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 120}}, []string{"method", "route"}),
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 120},
+		}, []string{"method", "route"}),
 		bodyBytes: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "kl_http_body_bytes", Help: "Bytes received as bodies of requests.",
-			Buckets: prometheus.ExponentialBuckets(1<<10, 8, 8)}),
+			Buckets: prometheus.ExponentialBuckets(1<<10, 8, 8),
+		}),
 		lockWaits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kl_lock_wait_seconds", Help: "Time that a LOCK was held open before it was granted or refused.",
-			Buckets: []float64{.001, .01, .1, .5, 1, 2, 3, 4, 5, 10}}, []string{"outcome"}),
+			Buckets: []float64{.001, .01, .1, .5, 1, 2, 3, 4, 5, 10},
+		}, []string{"outcome"}),
 	}
 	reg.MustRegister(m.requests, m.refusals, m.duration, m.bodyBytes, m.lockWaits, storeGauges{st},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

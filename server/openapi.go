@@ -87,7 +87,8 @@ func (d *description) operation(rt Route) object {
 		"responses": object{
 			strconv.Itoa(status): success,
 			"default": object{"description": "refused", "content": object{
-				wire.MediaProblem: object{"schema": d.problem()}}},
+				wire.MediaProblem: object{"schema": d.problem()},
+			}},
 		},
 	}
 	if rt.Access != Public {

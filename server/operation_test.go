@@ -77,8 +77,14 @@ func TestSecretsStayOut(t *testing.T) {
 			kltest.Bearer(secret + "x"), kltest.Basic(b.WorkspaceID, secret[:len(secret)-1]),
 		} {
 			for _, r := range [][2]string{
-				{"GET", s.StateURL("app")}, {"POST", s.StateURL("app")}, {"LOCK", s.StateURL("app")}, {"GET", s.URL + "/v1/whoami"},
-				{"GET", s.URL + "/v1/workspaces"}, {"GET", s.APIURL("app", "")}, {"GET", s.URL + "/states/x"}, {"GET", s.URL + "/nowhere"},
+				{"GET", s.StateURL("app")},
+				{"POST", s.StateURL("app")},
+				{"LOCK", s.StateURL("app")},
+				{"GET", s.URL + "/v1/whoami"},
+				{"GET", s.URL + "/v1/workspaces"},
+				{"GET", s.APIURL("app", "")},
+				{"GET", s.URL + "/states/x"},
+				{"GET", s.URL + "/nowhere"},
 			} {
 				a := s.Do(as, r[0], r[1], st.Bytes())
 				for _, x := range secrets {

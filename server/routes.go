@@ -78,31 +78,55 @@ var kindsOf = map[Access][]auth.Kind{
 func Routes() []Route {
 	return []Route{
 		// data plane
-		{Method: http.MethodGet, Path: dataPath, Access: StatePath, Action: auth.ReadState, handle: (*Server).getState,
-			Summary: "The newest version's exact bytes", Media: echo.MIMEApplicationJSON},
-		{Method: http.MethodHead, Path: dataPath, Access: StatePath, Action: auth.ReadState, handle: (*Server).getState,
-			Summary: "The newest version's size, digest, number and serial", Media: echo.MIMEApplicationJSON},
-		{Method: http.MethodPost, Path: dataPath, Access: StatePath, Action: auth.WriteState, handle: (*Server).postState,
-			Summary: "Store a new version", Query: lockID, Media: echo.MIMEApplicationJSON},
-		{Method: http.MethodPut, Path: dataPath, Access: StatePath, Action: auth.WriteState, handle: (*Server).postState,
-			Summary: "Store a new version, as POST", Query: lockID, Media: echo.MIMEApplicationJSON},
-		{Method: http.MethodDelete, Path: dataPath, Access: StatePath, Action: auth.WriteState, handle: (*Server).deleteDataState,
-			Summary: "Move the state to the trash", Query: lockID},
-		{Method: methodLock, Path: dataPath, Access: StatePath, Action: auth.LockForPlan, handle: (*Server).lock, locks: true,
-			Summary: "Take the lock", Body: wire.LockInfo{}},
-		{Method: methodUnlock, Path: dataPath, Access: StatePath, Action: auth.LockForPlan, handle: (*Server).unlock,
-			Summary: "Give the lock back; without an ID: force it open", Body: wire.LockInfo{}},
+		{
+			Method: http.MethodGet, Path: dataPath, Access: StatePath, Action: auth.ReadState, handle: (*Server).getState,
+			Summary: "The newest version's exact bytes", Media: echo.MIMEApplicationJSON,
+		},
+		{
+			Method: http.MethodHead, Path: dataPath, Access: StatePath, Action: auth.ReadState, handle: (*Server).getState,
+			Summary: "The newest version's size, digest, number and serial", Media: echo.MIMEApplicationJSON,
+		},
+		{
+			Method: http.MethodPost, Path: dataPath, Access: StatePath, Action: auth.WriteState, handle: (*Server).postState,
+			Summary: "Store a new version", Query: lockID, Media: echo.MIMEApplicationJSON,
+		},
+		{
+			Method: http.MethodPut, Path: dataPath, Access: StatePath, Action: auth.WriteState, handle: (*Server).postState,
+			Summary: "Store a new version, as POST", Query: lockID, Media: echo.MIMEApplicationJSON,
+		},
+		{
+			Method: http.MethodDelete, Path: dataPath, Access: StatePath, Action: auth.WriteState, handle: (*Server).deleteDataState,
+			Summary: "Move the state to the trash", Query: lockID,
+		},
+		{
+			Method: methodLock, Path: dataPath, Access: StatePath, Action: auth.LockForPlan, handle: (*Server).lock, locks: true,
+			Summary: "Take the lock", Body: wire.LockInfo{},
+		},
+		{
+			Method: methodUnlock, Path: dataPath, Access: StatePath, Action: auth.LockForPlan, handle: (*Server).unlock,
+			Summary: "Give the lock back; without an ID: force it open", Body: wire.LockInfo{},
+		},
 		// the same for proxies that know only the usual methods
-		{Method: methodLock, Path: aliasPath, Access: StatePath, Action: auth.LockForPlan, handle: (*Server).lock, locks: true,
-			Summary: "Take the lock", Body: wire.LockInfo{}},
-		{Method: http.MethodPost, Path: aliasPath, Access: StatePath, Action: auth.LockForPlan, handle: (*Server).lock, locks: true,
-			Summary: "Take the lock, as LOCK", Body: wire.LockInfo{}},
-		{Method: http.MethodPut, Path: aliasPath, Access: StatePath, Action: auth.LockForPlan, handle: (*Server).lock, locks: true,
-			Summary: "Take the lock, as LOCK", Body: wire.LockInfo{}},
-		{Method: methodUnlock, Path: aliasPath, Access: StatePath, Action: auth.LockForPlan, handle: (*Server).unlock,
-			Summary: "Give the lock back", Body: wire.LockInfo{}},
-		{Method: http.MethodDelete, Path: aliasPath, Access: StatePath, Action: auth.LockForPlan, handle: (*Server).unlock,
-			Summary: "Give the lock back, as UNLOCK", Body: wire.LockInfo{}},
+		{
+			Method: methodLock, Path: aliasPath, Access: StatePath, Action: auth.LockForPlan, handle: (*Server).lock, locks: true,
+			Summary: "Take the lock", Body: wire.LockInfo{},
+		},
+		{
+			Method: http.MethodPost, Path: aliasPath, Access: StatePath, Action: auth.LockForPlan, handle: (*Server).lock, locks: true,
+			Summary: "Take the lock, as LOCK", Body: wire.LockInfo{},
+		},
+		{
+			Method: http.MethodPut, Path: aliasPath, Access: StatePath, Action: auth.LockForPlan, handle: (*Server).lock, locks: true,
+			Summary: "Take the lock, as LOCK", Body: wire.LockInfo{},
+		},
+		{
+			Method: methodUnlock, Path: aliasPath, Access: StatePath, Action: auth.LockForPlan, handle: (*Server).unlock,
+			Summary: "Give the lock back", Body: wire.LockInfo{},
+		},
+		{
+			Method: http.MethodDelete, Path: aliasPath, Access: StatePath, Action: auth.LockForPlan, handle: (*Server).unlock,
+			Summary: "Give the lock back, as UNLOCK", Body: wire.LockInfo{},
+		},
 
 		// pages for people and monitors
 		{Method: http.MethodGet, Path: "/healthz", Access: Public, handle: (*Server).healthz, Summary: "Whether the process answers", Media: echo.MIMETextPlain},
@@ -115,44 +139,77 @@ func Routes() []Route {
 		// control API
 		{Method: http.MethodGet, Path: "/v1/whoami", Access: Known, handle: (*Server).whoami, Summary: "Who the caller is", Answer: wire.Whoami{}},
 		{Method: http.MethodGet, Path: "/v1/requests/{id}", Access: Known, handle: (*Server).request, Summary: "Why a request was refused", Answer: wire.Request{}},
-		{Method: http.MethodGet, Path: "/v1/events", Access: Operator, handle: (*Server).events, Summary: "The audit trail, oldest first",
+		{
+			Method: http.MethodGet, Path: "/v1/events", Access: Operator, handle: (*Server).events, Summary: "The audit trail, oldest first",
 			Answer: wire.List[wire.Event]{}, Query: append([]Param{
-				{"workspace", "only of this workspace"}, {"environment", "only of this environment"}, {"state", "only of the state with this name"},
-				{"class", "only with this class"}, {"since", "not before this time (RFC 3339)"},
-			}, paging...)},
+				{"workspace", "only of this workspace"},
+				{"environment", "only of this environment"},
+				{"state", "only of the state with this name"},
+				{"class", "only with this class"},
+				{"since", "not before this time (RFC 3339)"},
+			}, paging...),
+		},
 		{Method: http.MethodGet, Path: "/v1/workspaces", Access: Operator, handle: (*Server).workspaces, Summary: "All workspaces", Answer: wire.List[wire.Workspace]{}},
 		{Method: http.MethodGet, Path: "/v1/workspaces/{ws}", Access: Operator, handle: (*Server).workspace, Summary: "One workspace", Answer: wire.Workspace{}},
-		{Method: http.MethodGet, Path: "/v1/workspaces/{ws}/environments", Access: Operator, handle: (*Server).environments,
-			Summary: "A workspace's environments", Answer: wire.List[wire.Environment]{}},
+		{
+			Method: http.MethodGet, Path: "/v1/workspaces/{ws}/environments", Access: Operator, handle: (*Server).environments,
+			Summary: "A workspace's environments", Answer: wire.List[wire.Environment]{},
+		},
 		{Method: http.MethodGet, Path: envPath, Access: Environment, Action: auth.ReadState, handle: (*Server).environment, Summary: "One environment", Answer: wire.Environment{}},
-		{Method: http.MethodPatch, Path: envPath, Access: Operator, handle: (*Server).patchEnvironment,
-			Summary: "Change an environment's settings", Body: wire.EnvironmentPatch{}, Answer: wire.Environment{}},
+		{
+			Method: http.MethodPatch, Path: envPath, Access: Operator, handle: (*Server).patchEnvironment,
+			Summary: "Change an environment's settings", Body: wire.EnvironmentPatch{}, Answer: wire.Environment{},
+		},
 
-		{Method: http.MethodGet, Path: envPath + "/states", Access: Environment, Action: auth.ReadState, handle: (*Server).states,
-			Summary: "An environment's states, by name", Query: paging, Answer: wire.List[wire.State]{}},
+		{
+			Method: http.MethodGet, Path: envPath + "/states", Access: Environment, Action: auth.ReadState, handle: (*Server).states,
+			Summary: "An environment's states, by name", Query: paging, Answer: wire.List[wire.State]{},
+		},
 		{Method: http.MethodGet, Path: statePath, Access: Environment, Action: auth.ReadState, handle: (*Server).state, Summary: "One state", Answer: wire.State{}},
-		{Method: http.MethodDelete, Path: statePath, Access: Environment, Action: auth.WriteState, handle: (*Server).deleteState,
-			Summary: "Move the state to the trash", Query: lockID, Status: http.StatusNoContent},
-		{Method: http.MethodPost, Path: statePath + "/restore", Access: Environment, Action: auth.WriteState, handle: (*Server).restoreState,
-			Summary: "Bring the state back from the trash", Answer: wire.State{}},
-		{Method: http.MethodPost, Path: statePath + "/purge", Access: Environment, Action: auth.WriteState, handle: (*Server).purgeState,
-			Summary: "Remove a state in the trash for good and free its name", Status: http.StatusNoContent},
-		{Method: http.MethodPost, Path: statePath + "/allow", Access: Environment, Action: auth.WriteState, handle: (*Server).allowState,
-			Summary: "Let the next write through although its lineage is foreign or its serial too low", Body: wire.Allow{}, Status: http.StatusNoContent},
-		{Method: http.MethodGet, Path: statePath + "/versions", Access: Environment, Action: auth.ReadState, handle: (*Server).versions,
-			Summary: "A state's versions, newest first", Query: paging, Answer: wire.List[wire.Version]{}},
-		{Method: http.MethodGet, Path: statePath + "/versions/{version}", Access: Environment, Action: auth.ReadState, handle: (*Server).versionBytes,
-			Summary: "A version's exact bytes; a number, @N, serial:N or head", Media: mediaBytes},
-		{Method: http.MethodGet, Path: statePath + "/lock", Access: Environment, Action: auth.ReadState, handle: (*Server).lockState,
-			Summary: "Who holds the state and who waits", Answer: wire.Lock{}},
-		{Method: http.MethodDelete, Path: statePath + "/lock", Access: Environment, Action: auth.WriteState, handle: (*Server).forceUnlock,
-			Summary: "Force a lock open", Query: forceID, Status: http.StatusNoContent},
-		{Method: http.MethodGet, Path: statePath + "/refused", Access: Environment, Action: auth.ReadState, handle: (*Server).refusedList,
-			Summary: "Refused writes that are kept", Answer: wire.List[wire.Refused]{}},
-		{Method: http.MethodGet, Path: statePath + "/refused/{id}", Access: Environment, Action: auth.ReadState, handle: (*Server).refusedBytes,
-			Summary: "A refused write's exact bytes", Media: mediaBytes},
-		{Method: http.MethodDelete, Path: statePath + "/refused/{id}", Access: Environment, Action: auth.WriteState, handle: (*Server).discardRefused,
-			Summary: "Discard a refused write", Status: http.StatusNoContent},
+		{
+			Method: http.MethodDelete, Path: statePath, Access: Environment, Action: auth.WriteState, handle: (*Server).deleteState,
+			Summary: "Move the state to the trash", Query: lockID, Status: http.StatusNoContent,
+		},
+		{
+			Method: http.MethodPost, Path: statePath + "/restore", Access: Environment, Action: auth.WriteState, handle: (*Server).restoreState,
+			Summary: "Bring the state back from the trash", Answer: wire.State{},
+		},
+		{
+			Method: http.MethodPost, Path: statePath + "/purge", Access: Environment, Action: auth.WriteState, handle: (*Server).purgeState,
+			Summary: "Remove a state in the trash for good and free its name", Status: http.StatusNoContent,
+		},
+		{
+			Method: http.MethodPost, Path: statePath + "/allow", Access: Environment, Action: auth.WriteState, handle: (*Server).allowState,
+			Summary: "Let the next write through although its lineage is foreign or its serial too low", Body: wire.Allow{}, Status: http.StatusNoContent,
+		},
+		{
+			Method: http.MethodGet, Path: statePath + "/versions", Access: Environment, Action: auth.ReadState, handle: (*Server).versions,
+			Summary: "A state's versions, newest first", Query: paging, Answer: wire.List[wire.Version]{},
+		},
+		{
+			Method: http.MethodGet, Path: statePath + "/versions/{version}", Access: Environment, Action: auth.ReadState, handle: (*Server).versionBytes,
+			Summary: "A version's exact bytes; a number, @N, serial:N or head", Media: mediaBytes,
+		},
+		{
+			Method: http.MethodGet, Path: statePath + "/lock", Access: Environment, Action: auth.ReadState, handle: (*Server).lockState,
+			Summary: "Who holds the state and who waits", Answer: wire.Lock{},
+		},
+		{
+			Method: http.MethodDelete, Path: statePath + "/lock", Access: Environment, Action: auth.WriteState, handle: (*Server).forceUnlock,
+			Summary: "Force a lock open", Query: forceID, Status: http.StatusNoContent,
+		},
+		{
+			Method: http.MethodGet, Path: statePath + "/refused", Access: Environment, Action: auth.ReadState, handle: (*Server).refusedList,
+			Summary: "Refused writes that are kept", Answer: wire.List[wire.Refused]{},
+		},
+		{
+			Method: http.MethodGet, Path: statePath + "/refused/{id}", Access: Environment, Action: auth.ReadState, handle: (*Server).refusedBytes,
+			Summary: "A refused write's exact bytes", Media: mediaBytes,
+		},
+		{
+			Method: http.MethodDelete, Path: statePath + "/refused/{id}", Access: Environment, Action: auth.WriteState, handle: (*Server).discardRefused,
+			Summary: "Discard a refused write", Status: http.StatusNoContent,
+		},
 	}
 }
 

@@ -2,7 +2,6 @@ package server
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -139,13 +138,4 @@ func TestEchoPath(t *testing.T) {
 			t.Errorf("echoPath(%q) = %q, want %q", in, got, want)
 		}
 	}
-}
-
-func ExampleRoute_Kinds() {
-	for _, rt := range Routes() {
-		if rt.Method == methodLock && rt.Path == dataPath {
-			fmt.Println(rt.Kinds())
-		}
-	}
-	// Output: [automation pat]
 }

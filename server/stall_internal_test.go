@@ -60,7 +60,9 @@ func serveStalling(t *testing.T, answer []byte, f func(conn net.Conn, read <-cha
 		f(ours, read)
 		_ = ours.Close()
 		_ = srv.Close()
-		<-ended
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
 		<-time.After(time.Minute) // net/http lingers on connections that it has cut
 	})
 }
