@@ -190,7 +190,7 @@ func (c *stateCheck) run(ctx context.Context) error {
 // document is one version read back.
 type document struct {
 	rec   *versionRec
-	scan  map[string][16]byte // address → content hash; nil when opaque
+	scan  map[element][16]byte // content hashes; nil when opaque
 	count counts
 }
 
@@ -307,16 +307,16 @@ func (c *stateCheck) body(es []entry) ([]byte, error) {
 }
 
 func (c *stateCheck) scan(d *document, body []byte) error {
-	d.scan = map[string][16]byte{}
+	d.scan = map[element][16]byte{}
 	h := tfstate.NewHasher(c.s.seed)
 	return oldTokens(body, tfstate.Context{}, func(t *tfstate.Token) {
 		d.count.token(t, 1)
-		if t.Kind == tfstate.CutInstance {
-			a := t.Inst.Address()
-			if _, twice := d.scan[a]; twice {
-				c.problem("version %d has %s twice", d.rec.Version, a)
+		if t.Kind != tfstate.CutResource {
+			e := elementOf(t)
+			if _, twice := d.scan[e]; twice {
+				c.problem("version %d has %s twice", d.rec.Version, e.address)
 			}
-			d.scan[a] = h.Instance(t.Inst.Raw)
+			d.scan[e] = t.Content(h)
 		}
 	})
 }
@@ -381,7 +381,9 @@ func (c *stateCheck) neighbours(a, b *document, was, now []entry) {
 	}
 	var n [3]int64
 	for i := range cs {
-		n[strings.IndexByte("ACD", byte(cs[i].op))]++
+		if cs[i].class == classInstance {
+			n[strings.IndexByte("ACD", byte(cs[i].op))]++
+		}
 	}
 	if n != [3]int64{b.rec.Added, b.rec.Changed, b.rec.Removed} {
 		c.problem("version %d counts its changes as %d, %d, %d, and lists %v", b.rec.Version, b.rec.Added, b.rec.Changed, b.rec.Removed, n)
@@ -419,21 +421,21 @@ func firstDifference(a, b []change) string {
 }
 
 // diffScans is the change list between two scanned documents.
-func diffScans(a, b map[string][16]byte) []change {
+func diffScans(a, b map[element][16]byte) []change {
 	cs := []change{}
-	for addr, h := range b {
-		if old, ok := a[addr]; !ok {
-			cs = append(cs, change{op: opAdd, address: addr, new: h})
+	for e, h := range b {
+		if old, ok := a[e]; !ok {
+			cs = append(cs, change{op: opAdd, element: e, new: h})
 		} else if old != h {
-			cs = append(cs, change{op: opChange, address: addr, old: old, new: h})
+			cs = append(cs, change{op: opChange, element: e, old: old, new: h})
 		}
 	}
-	for addr, h := range a {
-		if _, ok := b[addr]; !ok {
-			cs = append(cs, change{op: opRemove, address: addr, old: h})
+	for e, h := range a {
+		if _, ok := b[e]; !ok {
+			cs = append(cs, change{op: opRemove, element: e, old: h})
 		}
 	}
-	slices.SortFunc(cs, compareChanges)
+	slices.SortFunc(cs, func(a, b change) int { return a.compare(b.element) })
 	return cs
 }
 

@@ -283,25 +283,18 @@ func manifestOf(tx *bbolt.Tx, sid, version uint64) ([]entry, error) {
 	return bs.flat(), nil
 }
 
-// contextAt rebuilds the scan's context at the start of entry k, whose bytes
-// begin at b[pos]; pos and the bytes before are those of entries[:k].
-func contextAt(entries []entry, k int, b []byte, pos int) (tfstate.Context, error) {
-	e := &entries[k]
-	ctx := tfstate.Context{Kind: tfstate.CutKind(e.kind), First: e.first, Top: e.top, Res: e.res}
-	if ctx.Kind != tfstate.CutInstance {
-		return ctx, nil
-	}
-	for k--; k >= 0; k-- {
-		pos -= int(entries[k].size)
-		if entries[k].last < 0 {
+// openResource finds the resource that is open at b[pos], where the entries
+// end; false means that it began before them.
+func openResource(es []entry, b []byte, pos int) (ctx tfstate.Context, found bool, err error) {
+	for k := len(es) - 1; k >= 0; k-- {
+		pos -= int(es[k].size)
+		if es[k].last < 0 {
 			continue
 		}
-		r, _, err := tfstate.ResourceAt(b, pos+int(entries[k].last))
-		if err != nil {
-			return ctx, fmt.Errorf("resource around chunk %d: %w", e.id, err)
+		if ctx, err = tfstate.ResourceAt(b, pos+int(es[k].last)); err != nil {
+			err = fmt.Errorf("resource open behind chunk %d: %w", es[k].id, err)
 		}
-		ctx.Resource = r
-		return ctx, nil
+		return ctx, true, err
 	}
-	return ctx, fmt.Errorf("%w: no resource around chunk %d", errRecord, e.id)
+	return ctx, false, nil
 }

@@ -152,7 +152,7 @@ func (s *Store) planChanges(p *plan, w *walk, body []byte) error {
 	c.managed += w.counts.managed
 	c.resources += w.counts.resources
 	c.outputs += w.counts.outputs
-	var was []tfstate.Instance
+	var was []item
 	for _, r := range w.regions {
 		old, err := s.oldBytes(p, r)
 		if err != nil {
@@ -160,8 +160,8 @@ func (s *Store) planChanges(p *plan, w *walk, body []byte) error {
 		}
 		err = oldTokens(old, r.ctx, func(t *tfstate.Token) {
 			c.token(t, -1)
-			if t.Kind == tfstate.CutInstance {
-				was = append(was, t.Inst)
+			if t.Kind != tfstate.CutResource {
+				was = append(was, item{id: t.StartHash(s.seed), tok: *t})
 			}
 		})
 		if err != nil {
@@ -169,44 +169,33 @@ func (s *Store) planChanges(p *plan, w *walk, body []byte) error {
 		}
 	}
 	var err error
-	if p.changes, p.added, p.removed, err = diffInstances(s.seed, was, w.insts); err != nil {
+	if p.changes, p.added, p.removed, err = diffItems(s.seed, was, w.items); err != nil {
 		return err
 	}
 	p.counts = c
-	slices.SortFunc(p.changes, compareChanges)
-	p.replaced = replacedAddresses(was, w.insts, s.seed)
+	p.replaced = replacedAddresses(was, w.items)
 	return s.planIdentities(p, body)
-}
-
-func compareChanges(a, b change) int {
-	switch {
-	case a.address < b.address:
-		return -1
-	case a.address > b.address:
-		return 1
-	}
-	return 0
 }
 
 // replacedAddresses are those whose instance tells of another object than
 // before.
-func replacedAddresses(was, now []tfstate.Instance, seed uint64) []string {
-	ids := make(map[uint64]string, len(was))
+func replacedAddresses(was, now []item) []string {
+	old := make(map[uint64]*item, len(was))
 	for i := range was {
-		ids[was[i].IdentityHash(seed)] = tfstate.ObjectID(was[i].Raw)
+		old[was[i].id] = &was[i]
 	}
 	var out []string
 	for i := range now {
-		old, ok := ids[now[i].IdentityHash(seed)]
-		if ok && now[i].Managed() && old != tfstate.ObjectID(now[i].Raw) {
-			out = append(out, now[i].Address())
+		n := &now[i].tok
+		if o := old[now[i].id]; o != nil && n.Kind == tfstate.CutInstance && n.Inst.Managed() && tfstate.ObjectID(o.tok.Inst.Raw) != tfstate.ObjectID(n.Inst.Raw) {
+			out = append(out, n.Inst.Address())
 		}
 	}
 	return out
 }
 
-// planIdentities makes sure that no added instance has the address of one in
-// a stretch that was not scanned.
+// planIdentities makes sure that no added element is the same as one in a
+// stretch that was not scanned.
 func (s *Store) planIdentities(p *plan, body []byte) error {
 	p.ids = p.head.ids
 	if len(p.added) == 0 {

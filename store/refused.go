@@ -89,13 +89,16 @@ func (s *Store) explain(r *WriteRequest, p *plan, b *base, refusal *fault.Error)
 	if refusal.Class() != fault.Conflict || p.unlisted {
 		return
 	}
-	addresses := make([]string, 0, min(len(p.changes), maxListed))
+	addresses, n := []string{}, 0
 	for i := range p.changes {
-		if len(addresses) < maxListed {
+		if p.changes[i].class != classInstance {
+			continue
+		}
+		if n++; n <= maxListed {
 			addresses = append(addresses, p.changes[i].address)
 		}
 	}
-	refusal.With("conflicting_addresses", addresses).With("conflicting_count", len(p.changes))
+	refusal.With("conflicting_addresses", addresses).With("conflicting_count", n)
 	if by, err := s.changedBy(r.Ref, p.top.serial-1, addresses); err == nil && len(by) > 0 {
 		refusal.With("changed_by", by)
 	}
@@ -123,7 +126,7 @@ func (s *Store) changedBy(ref Ref, serial uint64, addresses []string) (map[strin
 				if _, known := out[a]; known {
 					continue
 				}
-				if _, found := slices.BinarySearchFunc(cs, a, func(c change, a string) int { return strings.Compare(c.address, a) }); found {
+				if _, found := slices.BinarySearchFunc(cs, element{classInstance, a}, func(c change, e element) int { return c.compare(e) }); found {
 					out[a] = map[string]any{"who": cmp.Or(r.Who, r.Principal), "when": r.CreatedAt, "version": v}
 				}
 			}
@@ -155,6 +158,9 @@ func (s *Store) noteUnknown(rec *refusedRec, body []byte, p *plan, b *base) erro
 	}
 	for i := range p.changes {
 		c := &p.changes[i]
+		if c.class != classInstance {
+			continue
+		}
 		managed := !strings.HasPrefix(c.address, "data.") && !strings.Contains(c.address, ".data.")
 		if c.op == opAdd && managed || replaced[c.address] {
 			rec.unknown(c.address, c.new)
@@ -177,9 +183,10 @@ func (r *refusedRec) unknown(address string, hash [16]byte) {
 
 // eachInstance scans a whole document for its instances.
 func eachInstance(body []byte, seed uint64, f func(address string, managed bool, hash func() [16]byte)) error {
+	h := tfstate.NewHasher(seed)
 	return oldTokens(body, tfstate.Context{}, func(t *tfstate.Token) {
 		if t.Kind == tfstate.CutInstance {
-			f(t.Inst.Address(), t.Inst.Managed(), func() [16]byte { return tfstate.InstanceHash(t.Inst.Raw, seed) })
+			f(t.Inst.Address(), t.Inst.Managed(), func() [16]byte { return t.Content(h) })
 		}
 	})
 }

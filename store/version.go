@@ -1,9 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -53,7 +55,7 @@ type versionMeta struct {
 	Apart bool `json:"apart,omitempty"`
 }
 
-// changeOp is what happened to an instance.
+// changeOp is what happened to an element.
 type changeOp byte
 
 const (
@@ -62,11 +64,31 @@ const (
 	opRemove changeOp = 'D'
 )
 
+// class says what kind of element a change is about.
+type class byte
+
+const (
+	classInstance class = iota
+	classOutput
+	classCheck
+)
+
+// element names one element of a state: an instance by its address, an output
+// by its name, a check result by the address that it is about.
+type element struct {
+	class   class
+	address string
+}
+
+func (e element) compare(o element) int {
+	return cmp.Or(cmp.Compare(e.class, o.class), strings.Compare(e.address, o.address))
+}
+
 // change is one line of a version's change list. The hashes are
-// tfstate.InstanceHash with the file's seed; an absent side's is zero.
+// tfstate.Token.Content with the file's seed; an absent side's is zero.
 type change struct {
-	op       changeOp
-	address  string
+	op changeOp
+	element
 	old, new [16]byte
 }
 
@@ -86,7 +108,7 @@ func appendChanges(b []byte, cs []change) []byte {
 	b = binary.AppendUvarint(b, uint64(len(cs)))
 	for i := range cs {
 		c := &cs[i]
-		b = append(b, byte(c.op))
+		b = append(b, byte(c.op)|byte(c.class)<<5&0x20|byte(c.class)<<6&0x80)
 		b = binary.AppendUvarint(b, uint64(len(c.address)))
 		b = append(b, c.address...)
 		if c.op != opAdd {
@@ -103,7 +125,8 @@ func (r *reader) changes() []change {
 	cs := make([]change, r.length(18))
 	for i := range cs {
 		c := &cs[i]
-		c.op = changeOp(r.take(1)[0])
+		op := r.take(1)[0]
+		c.op, c.class = changeOp(op&0x5f), class(op>>5&1|op>>6&2)
 		c.address = string(r.take(r.length(1)))
 		if c.op != opAdd {
 			copy(c.old[:], r.take(16))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/zeebo/xxh3"
 
@@ -69,7 +70,7 @@ type walk struct {
 	entries []entry
 	fresh   []fresh
 	regions []region
-	insts   []tfstate.Instance // of the regions; not kept when there is no old list
+	items   []item // of the regions; not kept when there is no old list
 	ids     map[uint64]struct{}
 	counts  counts // of the regions
 	top     topState
@@ -164,24 +165,39 @@ func (w *walk) token(t *tfstate.Token) error {
 	w.started = true
 	w.lost++
 	w.counts.token(t, 1)
-	switch t.Kind {
-	case tfstate.CutResource:
+	if t.Kind == tfstate.CutResource {
 		w.cur.last = int32(t.Start - w.curAt)
-	case tfstate.CutInstance:
-		if w.ids != nil {
-			id := t.Inst.IdentityHash(w.seed)
-			if _, ok := w.ids[id]; ok {
-				return errDuplicate
-			}
-			w.ids[id] = struct{}{}
-		} else {
-			w.insts = append(w.insts, t.Inst)
-		}
-		w.prevLen = t.End - t.Start
-	case tfstate.CutOutput, tfstate.CutCheck:
-		w.prevLen = t.End - t.Start
+		return nil
 	}
+	w.prevLen = t.End - t.Start
+	if w.ids == nil {
+		w.items = append(w.items, item{id: h, tok: *t})
+		return nil
+	}
+	if _, ok := w.ids[h]; ok {
+		return errDuplicate
+	}
+	w.ids[h] = struct{}{}
 	return nil
+}
+
+// item is an element of a changed stretch, but for resources.
+type item struct {
+	id  uint64 // tfstate.Token.StartHash
+	tok tfstate.Token
+}
+
+func (i *item) element() element { return elementOf(&i.tok) }
+
+func elementOf(t *tfstate.Token) element {
+	c := classInstance
+	switch t.Kind {
+	case tfstate.CutOutput:
+		c = classOutput
+	case tfstate.CutCheck:
+		c = classCheck
+	}
+	return element{c, t.Label()}
 }
 
 // cutsHere is the rule for cuts that no old chunk suggests. It looks only at
@@ -245,7 +261,7 @@ func (w *walk) skip(t *tfstate.Token, j int) (bool, error) {
 	if m == j {
 		return false, nil
 	}
-	res := t.Resource
+	here := t.Ctx
 	w.noteTop()
 	if w.curBase >= j {
 		w.curBase = -1 // that chunk stays, and can be the base of nothing else
@@ -258,18 +274,14 @@ func (w *walk) skip(t *tfstate.Token, j int) (bool, error) {
 	e := &w.old[m]
 	ctx := tfstate.Context{Kind: tfstate.CutKind(e.kind), First: e.first, Top: e.top, Res: e.res}
 	if ctx.Kind == tfstate.CutInstance {
-		ctx.Resource = res
-		for i, at := m-1, pos; i >= j; i-- {
-			at -= int(w.old[i].size)
-			if w.old[i].last >= 0 {
-				r, _, err := tfstate.ResourceAt(w.body, at+int(w.old[i].last))
-				if err != nil {
-					return false, fmt.Errorf("resource around chunk %d: %w", e.id, err)
-				}
-				ctx.Resource = r
-				break
-			}
+		r, found, err := openResource(w.old[j:m], w.body, pos)
+		if err != nil {
+			return false, err
 		}
+		if !found {
+			r = here // the scan stands in it already
+		}
+		ctx.Resource, ctx.Rest = r.Resource, r.Rest
 	}
 	w.sc.Reset(w.body, pos, ctx)
 	w.openRegion(ctx)
@@ -419,42 +431,40 @@ func oldTokens(b []byte, ctx tfstate.Context, add func(t *tfstate.Token)) error 
 	}
 }
 
-// diffInstances compares the instances of the changed stretches, by identity.
-func diffInstances(seed uint64, old, now []tfstate.Instance) (cs []change, added, removed []uint64, err error) {
-	was := make(map[uint64]int, len(old))
+// diffItems compares the elements of the changed stretches. The changes are in
+// order; added and removed are the ids of what came and went.
+func diffItems(seed uint64, old, now []item) (cs []change, added, removed []uint64, err error) {
+	h := tfstate.NewHasher(seed)
+	was := make(map[uint64]*item, len(old))
 	for i := range old {
-		was[old[i].IdentityHash(seed)] = i
+		was[old[i].id] = &old[i]
 	}
 	found := make(map[uint64]struct{}, len(now))
 	for i := range now {
 		n := &now[i]
-		id := n.IdentityHash(seed)
-		if _, ok := found[id]; ok {
+		if _, ok := found[n.id]; ok {
 			return nil, nil, nil, errDuplicate
 		}
-		found[id] = struct{}{}
-		k, ok := was[id]
-		if !ok {
-			cs = append(cs, change{op: opAdd, address: n.Address(), new: tfstate.InstanceHash(n.Raw, seed)})
-			added = append(added, id)
-			continue
-		}
-		o := &old[k]
-		if bytes.Equal(o.Raw, n.Raw) {
-			continue
-		}
-		a, b := tfstate.InstanceHash(o.Raw, seed), tfstate.InstanceHash(n.Raw, seed)
-		if a != b {
-			cs = append(cs, change{op: opChange, address: n.Address(), old: a, new: b})
+		found[n.id] = struct{}{}
+		o := was[n.id]
+		switch {
+		case o == nil:
+			cs = append(cs, change{op: opAdd, element: n.element(), new: n.tok.Content(h)})
+			added = append(added, n.id)
+		case bytes.Equal(o.tok.Raw(), n.tok.Raw()) && o.tok.Inst.Rest == n.tok.Inst.Rest:
+		default:
+			if a, b := o.tok.Content(h), n.tok.Content(h); a != b {
+				cs = append(cs, change{op: opChange, element: n.element(), old: a, new: b})
+			}
 		}
 	}
 	for i := range old {
 		o := &old[i]
-		id := o.IdentityHash(seed)
-		if _, ok := found[id]; !ok {
-			cs = append(cs, change{op: opRemove, address: o.Address(), old: tfstate.InstanceHash(o.Raw, seed)})
-			removed = append(removed, id)
+		if _, ok := found[o.id]; !ok {
+			cs = append(cs, change{op: opRemove, element: o.element(), old: o.tok.Content(h)})
+			removed = append(removed, o.id)
 		}
 	}
+	slices.SortFunc(cs, func(a, b change) int { return a.compare(b.element) })
 	return cs, added, removed, nil
 }

@@ -317,6 +317,9 @@ func (s *Store) versionOf(r *WriteRequest, p *plan, cur *stateRec, sess *session
 		v.Added, v.Changed, v.Removed = -1, -1, -1
 	}
 	for i := range p.changes {
+		if p.changes[i].class != classInstance {
+			continue
+		}
 		switch p.changes[i].op {
 		case opAdd:
 			v.Added++

@@ -139,6 +139,7 @@ type Instance struct {
 	Key      Key
 	Deposed  string // key of a deposed object, empty for the current one
 	Raw      []byte // the instance object's bytes; they alias the scanned input
+	Rest     uint64 // Context.Rest of its resource
 }
 
 // Address returns the instance's address as Terraform prints it: module.m["k"].aws_x.n[0], followed by

@@ -220,23 +220,23 @@ func TestResourceAt(t *testing.T) {
 		switch {
 		case tok.Kind == tfstate.CutResource:
 			start = tok.Start
-			res, _, err := tfstate.ResourceAt(d, start)
-			if err != nil || res != tok.Resource {
-				t.Errorf("ResourceAt(%d) = %v, %v; want %v", start, res, err, tok.Resource)
+			at, err := tfstate.ResourceAt(d, start)
+			if err != nil || at.Resource != tok.Resource {
+				t.Errorf("ResourceAt(%d) = %v, %v; want %v", start, at.Resource, err, tok.Resource)
 			}
 		case tok.Kind == tfstate.CutInstance && tok.Cut:
-			res, members, err := tfstate.ResourceAt(d[:tok.Start], start)
-			got := tfstate.Context{Kind: tfstate.CutInstance, Top: tok.Ctx.Top, Res: members, Resource: res}
-			if err != nil || got != tok.Ctx {
-				t.Errorf("ResourceAt gives %+v, %v; want %+v", got, err, tok.Ctx)
+			at, err := tfstate.ResourceAt(d[:tok.Start], start)
+			at.Top = tok.Ctx.Top
+			if err != nil || at != tok.Ctx {
+				t.Errorf("ResourceAt gives %+v, %v; want %+v", at, err, tok.Ctx)
 			}
 		}
 	}
-	if _, _, err := tfstate.ResourceAt([]byte(`{"type":"t","instances":[`), 0); !errors.Is(err, tfstate.ErrReordered) {
+	if _, err := tfstate.ResourceAt([]byte(`{"type":"t","instances":[`), 0); !errors.Is(err, tfstate.ErrReordered) {
 		t.Errorf("without a name before the instances: %v", err)
 	}
 	for _, bad := range []string{"", "[", `{"type"`, `{"type":1}`, `{"mode":"m","type":"t"}`} {
-		if _, _, err := tfstate.ResourceAt([]byte(bad), 0); err == nil {
+		if _, err := tfstate.ResourceAt([]byte(bad), 0); err == nil {
 			t.Errorf("ResourceAt(%q) took it", bad)
 		}
 	}

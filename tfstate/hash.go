@@ -37,7 +37,13 @@ const hashMargin = 64
 // leaves identity_schema_version out; everything else counts as it is written, so that two numbers are equal only when
 // their texts are. raw must be what a Scanner reported: it is not validated again, and the hash of anything else says
 // nothing.
-func (h *Hasher) Instance(raw []byte) [16]byte {
+func (h *Hasher) Instance(raw []byte) [16]byte { return h.object(raw, true) }
+
+// Check is a content hash of one element of check_results. It does not change with white space outside strings, with
+// the order of the members, or with that of the elements of objects.
+func (h *Hasher) Check(raw []byte) [16]byte { return h.object(raw, false) }
+
+func (h *Hasher) object(raw []byte, instance bool) [16]byte {
 	if len(raw) == 0 || raw[0] != '{' {
 		return h.Value(raw)
 	}
@@ -48,7 +54,12 @@ func (h *Hasher) Instance(raw []byte) [16]byte {
 		if closed || f != ok {
 			break
 		}
-		bit := instMember(name)
+		var bit uint32
+		set := !instance && string(name) == "objects"
+		if instance {
+			bit = instMember(name)
+			set = bit == instDependencies || bit == instSensitiveAttributes
+		}
 		dst := append(h.buf[:0], '"')
 		if bit != 0 {
 			dst = append(dst, instNames[bits.TrailingZeros32(bit)]...)
@@ -56,7 +67,7 @@ func (h *Hasher) Instance(raw []byte) [16]byte {
 			dst = append(dst, name...)
 		}
 		dst = append(dst, '"', ':')
-		if raw[value] == '[' && (bit == instDependencies || bit == instSensitiveAttributes) {
+		if raw[value] == '[' && set {
 			var elements sum
 			elements, i = h.elements(dst, raw, value)
 			dst = elements.append(append(dst, 'S')) // no JSON value begins like this
@@ -69,6 +80,14 @@ func (h *Hasher) Instance(raw []byte) [16]byte {
 		}
 	}
 	h.buf = all.append(h.buf[:0])
+	return xxh3.Hash128Seed(h.buf, h.seed).Bytes()
+}
+
+// Content is a content hash of an instance together with what its resource says of all its instances, such as their
+// provider: Instance of i.Raw, and i.Rest.
+func (h *Hasher) Content(i *Instance) [16]byte {
+	sum := h.Instance(i.Raw)
+	h.buf = binary.BigEndian.AppendUint64(append(h.buf[:0], sum[:]...), i.Rest)
 	return xxh3.Hash128Seed(h.buf, h.seed).Bytes()
 }
 

@@ -1,10 +1,15 @@
 package tfstate
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/zeebo/xxh3"
+)
 
 // resource is a resource object that is being read, up to or beyond its instances.
 type resource struct {
 	Resource
+	rest   uint64 // hash of the other members before the instances, such as provider
 	seen   uint16 // members begun
 	opened bool   // its instances array was entered
 	ahead  bool   // identity was looked for beyond the instances
@@ -63,7 +68,19 @@ func (r *resource) member(b []byte, i int, first bool) (int, step, error) {
 	if f != ok {
 		return 0, 0, syntaxError(b, end, f)
 	}
+	if !r.opened && bit != ResInstances {
+		r.rest += restHash(name, b[value:end])
+	}
 	return end, stepMember, nil
+}
+
+// restHash is a resource member's part of Context.Rest. White space outside strings does not count.
+func restHash(name, value []byte) uint64 {
+	seed := xxh3.Hash(name)
+	if value[0] == '{' || value[0] == '[' {
+		value, _ = appendCompact(nil, value, 0)
+	}
+	return xxh3.HashSeed(value, seed)
 }
 
 func (r *resource) identity(b []byte, i int, bit uint16) (end int, err error) {
@@ -155,20 +172,20 @@ func (r *resource) lookAhead(b []byte, i int) (cut bool, err error) {
 }
 
 // ResourceAt reads the head of the resource object at b[off], up to the '[' of its instances, and returns the
-// resource's identity and the members begun, ResInstances included if it has instances. With these the Context of a
-// CutInstance is built again. It returns ErrReordered when the head does not name the resource, a *SyntaxError, a
+// Context that holds at its instances: identity, members begun (ResInstances included if it has instances) and Rest; Top
+// and First are the caller's to know. It returns ErrReordered when the head does not name the resource, a *SyntaxError, a
 // *ShapeError or ErrAmbiguous; bytes after the '[' are not looked at.
-func ResourceAt(b []byte, off int) (Resource, uint16, error) {
+func ResourceAt(b []byte, off int) (Context, error) {
 	start := space(b, off)
 	if start >= len(b) || b[start] != '{' {
-		return Resource{}, 0, syntaxError(b, start, failToken)
+		return Context{}, syntaxError(b, start, failToken)
 	}
 	var r resource
 	if _, _, err := r.head(b, start+1); err != nil {
-		return Resource{}, 0, err
+		return Context{}, err
 	}
 	if err := r.complete(b, start); err != nil {
-		return Resource{}, 0, err
+		return Context{}, err
 	}
-	return r.Resource, r.seen, nil
+	return Context{Kind: CutInstance, Res: r.seen, Rest: r.rest, Resource: r.Resource}, nil
 }

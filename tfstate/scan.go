@@ -72,7 +72,7 @@ func (s *Scanner) Reset(b []byte, pos int, ctx Context) {
 		s.state = atStart
 	}
 	if ctx.Kind == CutInstance {
-		s.res = resource{Resource: ctx.Resource, seen: ctx.Res | ResInstances, opened: true}
+		s.res = resource{Resource: ctx.Resource, rest: ctx.Rest, seen: ctx.Res | ResInstances, opened: true}
 	}
 }
 
@@ -93,7 +93,7 @@ func (s *Scanner) Context() Context {
 	}
 	ctx := Context{Kind: s.kind, First: s.first, Top: s.top}
 	if s.kind == CutInstance {
-		ctx.Res, ctx.Resource = s.res.seen, s.res.Resource
+		ctx.Res, ctx.Resource, ctx.Rest = s.res.seen, s.res.Resource, s.res.rest
 	}
 	return ctx
 }
@@ -437,7 +437,7 @@ func (s *Scanner) instance(start int) (int, error) {
 		}
 	}
 	s.tok.Resource, inst.Resource = s.res.Resource, s.res.Resource
-	inst.Raw = b[start:i:i]
+	inst.Raw, inst.Rest = b[start:i:i], s.res.rest
 	return i, nil
 }
 

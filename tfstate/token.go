@@ -28,6 +28,9 @@ type Context struct {
 	Top      uint16   // members of the document begun so far, the one around this place included
 	Res      uint16   // CutInstance only: members of the resource begun so far, instances included
 	Resource Resource // CutInstance only
+	// Rest is a hash of what else the resource says before its instances, such as its provider; CutInstance only. It
+	// does not change with white space or the order of the members.
+	Rest uint64
 }
 
 // Hash is a hash of all that the Context says.
@@ -36,8 +39,9 @@ func (c Context) Hash(seed uint64) uint64 {
 	if c.First {
 		h |= 1 << 8
 	}
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], h)
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], h)
+	binary.BigEndian.PutUint64(b[8:], c.Rest)
 	return c.Resource.hash(xxh3.HashSeed(b[:], seed))
 }
 
@@ -79,6 +83,55 @@ func (t *Token) StartHash(seed uint64) uint64 {
 		return checkHash(t.raw, seed)
 	}
 	return seed
+}
+
+// Label names the element as people do: an instance's or a resource's address, an output's name, the address of what a
+// check is about.
+func (t *Token) Label() string {
+	switch t.Kind {
+	case CutOutput:
+		return t.Name
+	case CutResource:
+		return t.Resource.Address()
+	case CutInstance:
+		return t.Inst.Address()
+	case CutCheck:
+		return checkLabel(t.raw)
+	}
+	return ""
+}
+
+// Content is the element's content hash: Hasher.Content of an instance, Value of an output's value, Check of a check
+// result. A resource has none, for it is its instances.
+func (t *Token) Content(h *Hasher) [16]byte {
+	switch t.Kind {
+	case CutOutput:
+		return h.Value(t.raw[t.Value-t.Start:])
+	case CutInstance:
+		return h.Content(&t.Inst)
+	case CutCheck:
+		return h.Check(t.raw)
+	}
+	return [16]byte{}
+}
+
+func checkLabel(raw []byte) string {
+	label := "check_results"
+	i := 1
+	for first := true; ; first = false {
+		name, value, closed, f := nextMember(raw, i, first)
+		if f != ok || closed {
+			return label
+		}
+		if i, f = skipValue(raw, value, 0); f != ok {
+			return label
+		}
+		if string(name) == "config_addr" {
+			if s := text(raw[value:i]); s != "" {
+				label = s
+			}
+		}
+	}
 }
 
 func checkHash(raw []byte, seed uint64) uint64 {
