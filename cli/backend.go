@@ -81,7 +81,7 @@ Terraform copies what stands in the block into .terraform and into saved plans.
   terraform init $(kl backend demo --flags)`,
 		Args: between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := a.forState(cmd.Context(), arg(args, 0))
+			t, err := a.forState(cmd.Context(), first(args))
 			if err != nil {
 				return err
 			}

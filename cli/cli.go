@@ -47,6 +47,8 @@ func OS() Env {
 func Main(args []string, env Env) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// a second Ctrl-C ends the process at once
+	context.AfterFunc(ctx, stop)
 	return run(ctx, args, env)
 }
 

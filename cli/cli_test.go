@@ -113,10 +113,29 @@ func TestUsageErrors(t *testing.T) {
 
 func TestHelpHasExitCodesExamplesAndVariables(t *testing.T) {
 	for _, args := range [][]string{
-		{"serve"}, {"init"}, {"check"}, {"version"}, {"backend"}, {"history"}, {"why"}, {"whoami"},
-		{"state", "list"}, {"state", "show"}, {"state", "pull"}, {"state", "push"}, {"state", "delete"},
-		{"state", "restore"}, {"state", "purge"}, {"state", "allow"}, {"lock", "show"}, {"lock", "release"},
-		{"recover", "list"}, {"recover", "show"}, {"recover", "discard"}, {"env", "show"}, {"env", "set"},
+		{"serve"},
+		{"init"},
+		{"check"},
+		{"version"},
+		{"backend"},
+		{"history"},
+		{"why"},
+		{"whoami"},
+		{"state", "list"},
+		{"state", "show"},
+		{"state", "pull"},
+		{"state", "push"},
+		{"state", "delete"},
+		{"state", "restore"},
+		{"state", "purge"},
+		{"state", "allow"},
+		{"lock", "show"},
+		{"lock", "release"},
+		{"recover", "list"},
+		{"recover", "show"},
+		{"recover", "discard"},
+		{"env", "show"},
+		{"env", "set"},
 	} {
 		got := run(t, nil, append(args, "--help")...)
 		if got.exit != 0 || got.stderr != "" {

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net"
 	"net/url"
@@ -106,7 +105,7 @@ func baseAddress(external, hostport string, tls bool) (base, remark string, err 
 			WithNext("give it as HOST:PORT, such as %s", defaultListen)
 	}
 	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
-		remark = fmt.Sprintf("The server listens on every address of this machine; 127.0.0.1 below is good on this\nmachine only. From elsewhere use its name, or start with --external-url.")
+		remark = "The server listens on every address of this machine; 127.0.0.1 below is good on this\nmachine only. From elsewhere use its name, or start with --external-url."
 		host = "127.0.0.1"
 	}
 	scheme := "http"

@@ -26,7 +26,7 @@ kl state pull STATE --version N prints the bytes of one.`,
 			if limit < 0 {
 				return usage(cmd, "--limit must not be negative")
 			}
-			t, err := a.forState(cmd.Context(), arg(args, 0))
+			t, err := a.forState(cmd.Context(), first(args))
 			if err != nil {
 				return err
 			}
@@ -66,10 +66,10 @@ func num(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// arg is the i-th argument, "" when it was left out.
-func arg(args []string, i int) string {
-	if i < len(args) {
-		return args[i]
+// first is the first argument, "" when it was left out.
+func first(args []string) string {
+	if len(args) == 0 {
+		return ""
 	}
-	return ""
+	return args[0]
 }

@@ -26,7 +26,7 @@ busy for long without a word.`,
 		Example: "  kl lock show demo\n  kl lock show demo --json",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := a.forState(cmd.Context(), arg(args, 0))
+			t, err := a.forState(cmd.Context(), first(args))
 			if err != nil {
 				return err
 			}
@@ -89,7 +89,7 @@ and what it has built since its last checkpoint is kept as a refused write.`,
 			if id == "" {
 				return usage(cmd, "the lock's ID is missing").WithNext("see it with: kl lock show, then: kl lock release STATE --id ID")
 			}
-			t, err := a.forState(cmd.Context(), arg(args, 0))
+			t, err := a.forState(cmd.Context(), first(args))
 			if err != nil {
 				return err
 			}

@@ -36,7 +36,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"kl": func() { os.Exit(cli.Main(os.Args[1:], cli.OS())) }})
+	kl := func() {
+		os.Exit(cli.Main(os.Args[1:], cli.OS())) //nolint:forbidigo // this is the main of the process under test
+	}
+	testscript.Main(m, map[string]func(){"kl": kl})
 }
 
 // TestScripts runs testdata/script: kl as a process of its own, against a real
@@ -102,7 +105,10 @@ type process struct {
 }
 
 func serverCmd(ts *testscript.TestScript, neg bool, args []string) {
-	p := ts.Value(serverKey{}).(*process)
+	p, ok := ts.Value(serverKey{}).(*process)
+	if !ok {
+		ts.Fatalf("Setup has not run")
+	}
 	switch {
 	case !neg && len(args) >= 1 && args[0] == "start" && p.cmd == nil:
 		p.start(ts, args[1:])

@@ -3,7 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
-	"io"
+	"fmt"
 	"net"
 	"time"
 
@@ -13,6 +13,9 @@ import (
 	"kl/fault"
 	"kl/server"
 )
+
+// fieldAddress is the log field with the address that is listened on.
+const fieldAddress = "address"
 
 // serveOptions are the flags of kl serve.
 type serveOptions struct {
@@ -124,7 +127,11 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		Store: d.Store, Log: log, Version: build(), ExternalURL: base, MaxBody: int64(o.maxBody), Now: a.env.Now,
 	})
 	a.announce(log, o.logFormat, ln.Addr(), certs != nil)
-	return srv.Serve(ctx, ln, certs)
+	if err := srv.Serve(ctx, ln, certs); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	log.Info().Msg("stopped")
+	return nil
 }
 
 // announce says that the server accepts, and where.
@@ -134,18 +141,18 @@ func (a *app) announce(log zerolog.Logger, format string, at net.Addr, tls bool)
 		scheme = "https://"
 	}
 	if tcp, ok := at.(*net.TCPAddr); ok && !tls && !tcp.IP.IsLoopback() {
-		log.Warn().Str("address", at.String()).
+		log.Warn().Str(fieldAddress, at.String()).
 			Msg("listening beyond this machine without TLS: tokens and states cross the network in clear; see --tls-cert and --tls-key")
 	}
 	if format == "json" {
-		log.Info().Str("address", scheme+at.String()).Msg("listening")
+		log.Info().Str(fieldAddress, scheme+at.String()).Msg("listening")
 		return
 	}
 	a.note("listening on %s%s", scheme, at)
 }
 
 func (a *app) logger(format string) zerolog.Logger {
-	var w io.Writer = a.env.Stderr
+	w := a.env.Stderr
 	if format == "console" {
 		w = zerolog.ConsoleWriter{Out: a.env.Stderr, NoColor: !terminal(a.env.Stderr), TimeFormat: time.RFC3339}
 	}

@@ -81,7 +81,7 @@ func (a *app) stateShowCmd() *cobra.Command {
 		Example: "  kl state show demo\n  kl state show demo --json",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := a.forState(cmd.Context(), arg(args, 0))
+			t, err := a.forState(cmd.Context(), first(args))
 			if err != nil {
 				return err
 			}
@@ -106,7 +106,10 @@ func (a *app) stateShowCmd() *cobra.Command {
 }
 
 func (a *app) printState(s wire.State, l wire.Lock) error {
-	count := plural(s.ResourceCount, "resource", "resources") + " (" + plural(s.InstanceCount, "instance", "instances") + " with data sources and deposed ones)"
+	count := plural(s.ResourceCount, "resource", "resources")
+	if s.InstanceCount != s.ResourceCount {
+		count += ", with data sources and deposed ones " + plural(s.InstanceCount, "instance", "instances")
+	}
 	if s.Opaque {
 		count = "not known: the document is opaque to the server (encrypted, or not of version 4)"
 	}
@@ -154,7 +157,7 @@ in the trash only a version that is named is printed.`,
 		Example: "  kl state pull demo > demo.tfstate\n  kl state pull demo --version @1",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := a.forState(cmd.Context(), arg(args, 0))
+			t, err := a.forState(cmd.Context(), first(args))
 			if err != nil {
 				return err
 			}
@@ -194,7 +197,7 @@ func (a *app) simple(cmd *cobra.Command, said string, do func(context.Context, *
 	cmd.Args = between(0, 1)
 	cmd.ValidArgsFunction = a.completeState
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		t, err := a.forState(cmd.Context(), arg(args, 0))
+		t, err := a.forState(cmd.Context(), first(args))
 		if err != nil {
 			return err
 		}

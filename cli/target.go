@@ -152,9 +152,8 @@ func (t *target) take(s source) error {
 	// from different places, and so does this
 	t.username = cmp.Or(t.username, s.username)
 	t.password = cmp.Or(t.password, s.password)
-	if t.environment == "" {
-		t.environment, t.workspace = s.environment, cmp.Or(t.workspace, s.workspace)
-	} else if t.environment == s.environment {
+	t.environment = cmp.Or(t.environment, s.environment)
+	if t.environment == s.environment {
 		t.workspace = cmp.Or(t.workspace, s.workspace)
 	}
 	t.state = cmp.Or(t.state, s.key)

@@ -16,13 +16,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"kl/fault"
 )
+
+// dialTimeout bounds each step of making a connection.
+const dialTimeout = 15 * time.Second
 
 // maxJSON bounds what is read of a JSON answer. Listings come in pages far
 // smaller than this.
@@ -101,9 +106,15 @@ func New(o Options) (*Client, error) {
 func (c *Client) Base() string { return c.base }
 
 func newHTTP(caFile string) (*http.Client, error) {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DisableCompression = true // states are verified against the digest of the bytes as stored
-	t.ResponseHeaderTimeout = 0 // a LOCK may be held open, a large body takes its time
+	// no time limit on answers: a LOCK may be held open, a large body takes its time
+	t := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSHandshakeTimeout: dialTimeout,
+		IdleConnTimeout:     90 * time.Second,
+		ForceAttemptHTTP2:   true,
+		DisableCompression:  true, // states are verified against the digest of the bytes as stored
+	}
 	if caFile != "" {
 		pem, err := os.ReadFile(caFile)
 		if err != nil {

@@ -53,7 +53,7 @@ func (c *Client) refusal(res *http.Response) error {
 	if json.Unmarshal(b, &p) == nil && p.Code != "" && p.Detail != "" {
 		e := &fault.Error{Code: knownCode(p), Detail: p.Detail, Next: p.NextStep, Details: fault.Details(p.Extra)}
 		if string(e.Code) != p.Code {
-			e.With(detailCode, p.Code)
+			e = e.With(detailCode, p.Code)
 		}
 		if p.RequestID != "" {
 			id = p.RequestID

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -224,7 +225,9 @@ func TestChangedBytesAreRefused(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
+	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // the refused handshakes are meant
+	srv.StartTLS()
 	defer srv.Close()
 	_, err := connect(t, client.Options{Base: srv.URL}).Whoami(t.Context())
 	if !fault.Is(err, fault.Unreachable) || !strings.Contains(fault.Of(err).Next, "--ca-file") {

@@ -173,10 +173,7 @@ func TestRefusedWritesOverTheWire(t *testing.T) {
 	}
 	_, err := tf.Push(ctx, ref, "gone", stateBytes(2, "a", "b"))
 	want(t, err, fault.LockNotHeld)
-	r, err := op.Request(ctx, client.RequestID(err))
-	if err != nil || r.Code != string(fault.LockNotHeld) || r.State != ref.State {
-		t.Errorf("why: %+v, %v", r, err)
-	}
+	id := client.RequestID(err)
 	list, err := client.Collect(op.RefusedList(ctx, ref.Environment, ref.State), 0)
 	if err != nil || len(list) != 1 {
 		t.Fatalf("refused: %+v, %v", list, err)
@@ -187,6 +184,11 @@ func TestRefusedWritesOverTheWire(t *testing.T) {
 	}
 	if err := op.DiscardRefused(ctx, ref.Environment, ref.State, list[0].ID); err != nil {
 		t.Error(err)
+	}
+	// notes of refusals do not wait for the disk, but stand before later writes
+	r, err := op.Request(ctx, id)
+	if err != nil || r.Code != string(fault.LockNotHeld) || r.State != ref.State {
+		t.Errorf("why: %+v, %v", r, err)
 	}
 	want(t, op.DiscardRefused(ctx, ref.Environment, ref.State, "rw_nothing"), fault.NotFound)
 }

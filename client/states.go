@@ -199,7 +199,7 @@ type Bytes struct {
 }
 
 func (c *Client) bytes(ctx context.Context, p plane, path string) (*Bytes, error) {
-	res, err := c.do(ctx, p, http.MethodGet, path, nil, nil, nil)
+	res, err := c.do(ctx, p, http.MethodGet, path, nil, nil, nil) //nolint:bodyclose // Bytes.Close closes it
 	if err != nil {
 		return nil, err
 	}
