@@ -20,11 +20,14 @@ import (
 	"kl/wire"
 )
 
+// lockPause stands between two attempts at a lock.
+const lockPause = 500 * time.Millisecond
+
 // unlockTimeout bounds giving the lock back after an interrupted push.
 const unlockTimeout = 15 * time.Second
 
 func (a *app) statePushCmd() *cobra.Command {
-	var force bool
+	var how pushOptions
 	cmd := &cobra.Command{
 		Use:   "push [STATE] FILE",
 		Short: "Write a state from a file, or from standard input with -",
@@ -50,7 +53,7 @@ lets such a write through once after kl state allow.`,
 			if err != nil {
 				return err
 			}
-			p, err := a.push(cmd.Context(), t, doc, force)
+			p, err := a.push(cmd.Context(), t, doc, how)
 			if err != nil {
 				return err
 			}
@@ -67,8 +70,15 @@ lets such a write through once after kl state allow.`,
 			return names, cobra.ShellCompDirectiveDefault // a file may stand first
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "do not compare lineage and serial first")
+	cmd.Flags().BoolVar(&how.force, "force", false, "do not compare lineage and serial first")
+	cmd.Flags().DurationVar(&how.wait, "lock-timeout", 0, "wait that long for the lock, such as 5m")
 	return cmd
+}
+
+// pushOptions are the flags of kl state push.
+type pushOptions struct {
+	force bool
+	wait  time.Duration
 }
 
 // document is a state file.
@@ -112,7 +122,7 @@ type pushed struct {
 	Unchanged bool `json:"unchanged"` // the bytes were there already, nothing was written
 }
 
-func (a *app) push(ctx context.Context, t *target, d document, force bool) (p pushed, err error) {
+func (a *app) push(ctx context.Context, t *target, d document, how pushOptions) (p pushed, err error) {
 	ref, err := t.dataRef(ctx)
 	if err != nil {
 		return p, err
@@ -122,7 +132,7 @@ func (a *app) push(ctx context.Context, t *target, d document, force bool) (p pu
 		ID: uuid.NewString(), Operation: wire.OperationPush, Who: a.who(), Version: "kl " + build().Version,
 		Created: a.env.Now().UTC().Format(time.RFC3339Nano),
 	}
-	if err := t.Lock(ctx, ref, info); err != nil {
+	if err := a.lock(ctx, t, ref, info, how.wait); err != nil {
 		return p, err
 	}
 	defer func() {
@@ -134,7 +144,7 @@ func (a *app) push(ctx context.Context, t *target, d document, force bool) (p pu
 			err = errors.Join(err, fmt.Errorf("unlock %s: %w", t.state, uerr))
 		}
 	}()
-	if !force {
+	if !how.force {
 		head, err := t.compare(ctx, d)
 		if err != nil {
 			return p, err
@@ -147,6 +157,28 @@ func (a *app) push(ctx context.Context, t *target, d document, force bool) (p pu
 	}
 	p.Written, err = t.Push(ctx, ref, info.ID, d.bytes)
 	return p, err
+}
+
+// lock takes the lock, coming back for it until wait is over. The server holds
+// a request that comes again open, and hands the lock over in order of arrival.
+func (a *app) lock(ctx context.Context, t *target, ref client.Ref, info wire.LockInfo, wait time.Duration) error {
+	until := a.env.Now().Add(wait)
+	for told := false; ; told = true {
+		err := t.Lock(ctx, ref, info)
+		if !fault.Is(err, fault.Locked) || !a.env.Now().Before(until) {
+			return err
+		}
+		if !told {
+			a.note("waiting up to %s: %s", wait, fault.Of(err).Detail)
+		}
+		pause := time.NewTimer(lockPause)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return ctx.Err()
+		case <-pause.C:
+		}
+	}
 }
 
 // compare is what terraform state push checks before it writes. It returns the

@@ -44,11 +44,15 @@ log, in the answer's KL-Request-Id, and in what kl recover show prints.`,
 				}
 			}
 			for _, k := range slices.Sorted(maps.Keys(r.Members)) {
-				b, err := json.Marshal(r.Members[k])
-				if err != nil {
-					return fmt.Errorf("write member %s: %w", k, err)
+				text, ok := r.Members[k].(string)
+				if !ok {
+					b, err := json.Marshal(r.Members[k])
+					if err != nil {
+						return fmt.Errorf("write member %s: %w", k, err)
+					}
+					text = string(b)
 				}
-				pairs = append(pairs, [2]string{k, string(b)})
+				pairs = append(pairs, [2]string{k, text})
 			}
 			return a.printPairs(pairs)
 		},
