@@ -54,7 +54,7 @@ func (s *Store) Bootstrap(ctx context.Context) (wire.Bootstrap, error) {
 	now := s.now()
 	ws := workspaceRec{V: 1, Workspace: wire.Workspace{WorkspaceID: b.WorkspaceID, Name: "personal", Kind: "personal", Status: statusActive, CreatedAt: now}}
 	env := environmentRec{V: 1, Environment: wire.Environment{
-		EnvPublicID: b.EnvPublicID, Slug: "default", WorkspaceID: b.WorkspaceID, LockMode: "exclusive", RecoveryHold: true,
+		EnvPublicID: b.EnvPublicID, Slug: "default", WorkspaceID: b.WorkspaceID, LockMode: modeExclusive, RecoveryHold: true,
 		RefusedKeepLast: defaultRefusedLast, RefusedKeepBytes: defaultRefusedBytes, RefusedKeepDays: defaultRefusedDays, CreatedAt: now,
 	}}
 	operator := tokenRec{V: 1, ID: auth.NewID("tok_"), Kind: auth.Control, Name: "operator", Operator: true, CreatedAt: now}
@@ -288,6 +288,8 @@ func (s *Store) PatchEnvironment(ctx context.Context, by Actor, id string, patch
 	return out, err
 }
 
+func validMode(mode string) bool { return mode == modeExclusive || mode == modeOptimistic }
+
 func applyPatch(e *environmentRec, p wire.EnvironmentPatch) error {
 	bad := func(format string, args ...any) error {
 		return fault.New(fault.ParameterInvalid, format, args...).WithNext("kl env set --help")
@@ -299,8 +301,8 @@ func applyPatch(e *environmentRec, p wire.EnvironmentPatch) error {
 		e.Slug = *p.Slug
 	}
 	if p.LockMode != nil {
-		if *p.LockMode != "exclusive" {
-			return bad("lock_mode %.40q is not known; it can be exclusive", *p.LockMode)
+		if !validMode(*p.LockMode) {
+			return bad("lock_mode %.40q is not known; it can be exclusive or optimistic", *p.LockMode)
 		}
 		e.LockMode = *p.LockMode
 	}

@@ -480,9 +480,11 @@ func (c *stateCheck) coordination() {
 	}
 	var exclusive, plans int
 	note(eachRec(c.tx, bSession, u64(c.sid), func(k []byte, h *sessionRec) (bool, error) {
-		if h.plan() {
+		switch {
+		case h.Shared: // granted beside others
+		case h.plan():
 			plans++
-		} else {
+		default:
 			exclusive++
 		}
 		if h.Info.ID != string(k[8:]) {
@@ -524,8 +526,8 @@ func (c *stateCheck) coordination() {
 		if fmt.Sprintf("%x", h.Sum(nil)) != r.SHA256 {
 			c.problem("the refused write %s has other bytes than were sent", r.ID)
 		}
-		if r.BaseVersion != 0 && !has(c.tx, bVersion, key(c.sid, r.BaseVersion)) {
-			c.problem("the refused write %s needs version %d, which is gone", r.ID, r.BaseVersion)
+		if r.SeenVersion != 0 && r.Status == refusedOpen && !has(c.tx, bVersion, key(c.sid, r.SeenVersion)) {
+			c.problem("the refused write %s needs version %d, which is gone", r.ID, r.SeenVersion)
 		}
 		return true, nil
 	}))

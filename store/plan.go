@@ -20,6 +20,7 @@ import (
 type plan struct {
 	head    *head  // nil before the first version
 	oldBody []byte // the head's bytes, nil when they are not in memory
+	body    *Body  // what is to be stored
 	rec     stateRec
 	top     topState
 
@@ -28,6 +29,8 @@ type plan struct {
 	counts   counts // of the whole document
 	changes  []change
 	replaced []string // addresses in changes whose object is another one
+	regions  []region // the stretches that differ from the head
+	ours     []item   // the document's elements in them
 	entries  []entry
 	splices  []splice
 	deaths   []uint64
@@ -55,7 +58,7 @@ const opaquePiece = 64 << 10
 // plan compares a document with a head and compresses what is new. An invalid
 // document is body_invalid.
 func (s *Store) plan(ctx context.Context, rec stateRec, h *head, oldBody []byte, body *Body) (*plan, error) {
-	p := &plan{head: h, oldBody: oldBody, rec: rec}
+	p := &plan{head: h, oldBody: oldBody, body: body, rec: rec}
 	p.rec.Target = cmp.Or(rec.Target, s.opt.ChunkTarget)
 	var fr []fresh
 	err := s.planScanned(p, body.Bytes(), &fr)
@@ -63,7 +66,7 @@ func (s *Store) plan(ctx context.Context, rec stateRec, h *head, oldBody []byte,
 		var notState *tfstate.ShapeError
 		switch {
 		case errors.Is(err, tfstate.ErrAmbiguous), errors.Is(err, errDuplicate), errors.As(err, &notState):
-			*p = plan{head: h, oldBody: oldBody, rec: rec}
+			*p = plan{head: h, oldBody: oldBody, body: body, rec: rec}
 			p.rec.Target = cmp.Or(rec.Target, s.opt.ChunkTarget)
 			fr = nil
 			err = s.planOpaque(p, body.Bytes(), err, &fr)
@@ -172,7 +175,7 @@ func (s *Store) planChanges(p *plan, w *walk, body []byte) error {
 	if p.changes, p.added, p.removed, err = diffItems(s.seed, was, w.items); err != nil {
 		return err
 	}
-	p.counts = c
+	p.counts, p.regions, p.ours = c, w.regions, w.items
 	p.replaced = replacedAddresses(was, w.items)
 	return s.planIdentities(p, body)
 }

@@ -40,22 +40,23 @@ const (
 // for its bytes would be lost with the refusal. It returns the refusal, which
 // names the refused write.
 func (s *Store) keep(ctx context.Context, r *WriteRequest, p *plan, b *base, refusal *fault.Error) error {
-	s.explain(r, p, b, refusal)
 	pieces, stored, err := packBody(r.Body.Bytes())
 	if err != nil {
 		return err
 	}
-	sha := r.Body.SHA256()
 	rec := refusedRec{V: 1, PrincipalID: r.Actor.ID, StoredBytes: stored, Pieces: len(pieces)}
 	rec.Refused = wire.Refused{
 		ID: auth.NewID("rw_"), CreatedAt: s.now(), Class: string(refusal.Class()), Code: string(refusal.Code), Detail: refusal.Detail,
-		Principal: r.Actor.Display(), Serial: p.top.serial, Lineage: p.top.lineage, LockID: r.LockID, Bytes: int64(r.Body.Len()), SHA256: hex.EncodeToString(sha[:]),
+		Principal: r.Actor.Display(), Serial: p.top.serial, Lineage: p.top.lineage, LockID: r.LockID, Bytes: int64(r.Body.Len()), SHA256: hexSHA(r.Body),
 		BaseVersion: b.rec.Head, ConflictingAddresses: []string{}, UnknownToHead: []string{}, Status: refusedOpen, RequestID: r.Actor.RequestID,
 	}
 	if a, ok := refusal.Details["conflicting_addresses"].([]string); ok {
 		rec.ConflictingAddresses = a
 	}
 	if err := s.noteUnknown(&rec, r.Body.Bytes(), p, b); err != nil {
+		return err
+	}
+	if err := s.noteView(&rec, p, b); err != nil {
 		return err
 	}
 	var id string
@@ -67,6 +68,11 @@ func (s *Store) keep(ctx context.Context, r *WriteRequest, p *plan, b *base, ref
 		return err
 	}
 	return refusal.With("refused_write", id)
+}
+
+func hexSHA(b *Body) string {
+	sha := b.SHA256()
+	return hex.EncodeToString(sha[:])
 }
 
 // packBody compresses a body in pieces.
@@ -85,7 +91,7 @@ func packBody(b []byte) (pieces [][]byte, stored int64, err error) {
 
 // explain adds to a conflict which addresses the write would have changed
 // against the head, and who changed them since its base.
-func (s *Store) explain(r *WriteRequest, p *plan, b *base, refusal *fault.Error) {
+func (s *Store) explain(r *WriteRequest, p *plan, refusal *fault.Error) {
 	if refusal.Class() != fault.Conflict || p.unlisted {
 		return
 	}
@@ -106,8 +112,8 @@ func (s *Store) explain(r *WriteRequest, p *plan, b *base, refusal *fault.Error)
 
 // changedBy tells for each address the newest version after the one with that
 // serial that changed it.
-func (s *Store) changedBy(ref Ref, serial uint64, addresses []string) (map[string]map[string]any, error) {
-	out := map[string]map[string]any{}
+func (s *Store) changedBy(ref Ref, serial uint64, addresses []string) (map[string]any, error) {
+	out := map[string]any{}
 	err := s.view(func(tx *bbolt.Tx) error {
 		sid, rec, err := written(tx, ref)
 		if err != nil {
@@ -127,7 +133,7 @@ func (s *Store) changedBy(ref Ref, serial uint64, addresses []string) (map[strin
 					continue
 				}
 				if _, found := slices.BinarySearchFunc(cs, element{classInstance, a}, func(c change, e element) int { return c.compare(e) }); found {
-					out[a] = map[string]any{"who": cmp.Or(r.Who, r.Principal), "when": r.CreatedAt, "version": v}
+					out[a] = changer{cmp.Or(r.Who, r.Principal), r.Principal, r.CreatedAt, v, r.Serial}
 				}
 			}
 			v = r.Previous
@@ -167,6 +173,40 @@ func (s *Store) noteUnknown(rec *refusedRec, body []byte, p *plan, b *base) erro
 		}
 	}
 	return nil
+}
+
+// noteView records what the writer saw of the state, so that its write can be
+// merged later.
+func (s *Store) noteView(rec *refusedRec, p *plan, b *base) error {
+	if b.head == nil || p.opaque || p.top.lineage != b.rec.Lineage {
+		return nil
+	}
+	return s.view(func(tx *bbolt.Tx) error {
+		if b.sess == nil {
+			// the newest version that its serial may follow
+			for n := b.rec.Head; n != 0; {
+				v, err := getVersion(tx, b.head.sid, n)
+				if err != nil {
+					return err
+				}
+				if v.Serial < rec.Serial && v.Lineage == rec.Lineage {
+					rec.SeenVersion = n
+					return nil
+				}
+				n = v.Previous
+			}
+			return nil
+		}
+		v, err := viewOf(tx, b.head.sid, &b.rec, b.sess, p.top.serial)
+		if err != nil {
+			return err
+		}
+		rec.SeenVersion = v.version
+		if raw := get(tx, bOverlay, keyS(b.head.sid, b.sess.Info.ID)); b.sess.LastVersion != 0 && raw != nil {
+			rec.Overlay = raw
+		}
+		return nil
+	})
 }
 
 func (r *refusedRec) unknown(address string, hash [16]byte) {
@@ -210,6 +250,9 @@ func (s *Store) putRefused(tx *bbolt.Tx, r *WriteRequest, rec refusedRec, pieces
 			return err
 		} else if ok && sess.PrincipalID == r.Actor.ID {
 			sess.RefusedCount++
+			if sess.FirstSerial == 0 && sess.LastVersion == 0 {
+				sess.FirstSerial = rec.Serial
+			}
 			sess.LastActivity = s.now()
 			if err := putRec(tx, bSession, keyS(sid, r.LockID), sess); err != nil {
 				return err
@@ -397,7 +440,7 @@ func (s *Store) sweepRefused() {
 // settledBy returns the writer's open refused writes whose objects are all in
 // what terraform state push now sends.
 func (s *Store) settledBy(b *base, r *WriteRequest) ([]refusedRec, error) {
-	if !b.push {
+	if !b.push() {
 		return nil, nil
 	}
 	var mine []refusedRec
@@ -443,6 +486,7 @@ func (s *Store) KeepRefused(ctx context.Context, r WriteRequest, refusal *fault.
 	if err != nil {
 		return err
 	}
+	s.explain(&r, p, refusal)
 	return s.keep(ctx, &r, p, b, refusal)
 }
 

@@ -36,6 +36,7 @@ var (
 	bChunk       = []byte("chunk")        // sid chunk id → chunk
 	bDict        = []byte("dict")         // sid dictionary number → dictionary
 	bSession     = []byte("session")      // sid lock id → sessionRec
+	bOverlay     = []byte("overlay")      // sid lock id → packed change list: where the client's view is not that of its base version
 	bReleased    = []byte("released")     // sid → lock ids released last
 	bQueue       = []byte("queue")        // sid lock id → ticketRec
 	bRun         = []byte("run")          // sid run id → record
@@ -51,7 +52,7 @@ var (
 
 var buckets = [][]byte{
 	bMeta, bWorkspace, bEnvironment, bSlug, bUser, bMember, bGrant, bToken, bTokenHash, bName, bState, bVersion, bManifest, bChange,
-	bChunk, bDict, bSession, bReleased, bQueue, bRun, bReservation, bTag, bRefused, bRefusedBody, bRefusedEnv, bEvent, bRequest, bRequestRing,
+	bChunk, bDict, bSession, bOverlay, bReleased, bQueue, bRun, bReservation, bTag, bRefused, bRefusedBody, bRefusedEnv, bEvent, bRequest, bRequestRing,
 }
 
 // Keys of the meta bucket.
@@ -154,21 +155,15 @@ type sessionRec struct {
 	Principal      string        `json:"principal"` // for people
 	Since          time.Time     `json:"since"`
 	LastActivity   time.Time     `json:"last_activity"`
-	BaseVersion    uint64        `json:"base_version"` // head when the lock was granted, then the last own write
+	BaseVersion    uint64        `json:"base_version"` // head when the lock was granted, then that of the last own write
 	Checkpoints    int64         `json:"checkpoints"`
 	LastCheckpoint time.Time     `json:"last_checkpoint,omitzero"`
+	Shared         bool          `json:"shared,omitempty"`       // granted beside others: its writes are merged
+	FirstSerial    uint64        `json:"first_serial,omitempty"` // of its first attempt to write, if that was refused
 	RefusedCount   int64         `json:"refused_count"`          // attempts refused in this session: each burns a serial
 	LastVersion    uint64        `json:"last_version,omitempty"` // own last accepted write
 	LastSerial     uint64        `json:"last_serial,omitempty"`  // as the client sent it
 	LastSHA256     []byte        `json:"last_sha256,omitempty"`
-	Overlay        []overlayRec  `json:"overlay,omitempty"` // where the client's view differs from BaseVersion
-}
-
-// overlayRec is one instance of which a session's view is not that of its base
-// version. It is empty in exclusive mode.
-type overlayRec struct {
-	Address string `json:"address"`
-	Hash    []byte `json:"hash"` // nil: not there
 }
 
 // plan reports whether the session shares the state with other plans.
@@ -193,6 +188,8 @@ type refusedRec struct {
 	V int `json:"v"`
 	wire.Refused
 	PrincipalID string    `json:"principal_id"`
+	SeenVersion uint64    `json:"seen_version,omitempty"` // what its writer saw last, 0 when not known
+	Overlay     []byte    `json:"overlay,omitempty"`      // and where it saw that differently, a packed change list
 	StoredBytes int64     `json:"stored_bytes"`
 	Pieces      int       `json:"pieces"`
 	Unknown     []heldRec `json:"unknown,omitempty"`     // instances that the head did not know

@@ -35,6 +35,7 @@ const (
 // contest is all that decides on a LOCK, as one transaction sees it.
 type contest struct {
 	env     *environmentRec
+	mode    string // lock mode now
 	sid     uint64 // 0: there is no such state yet
 	rec     *stateRec
 	holders []*sessionRec // without those that have idled away
@@ -55,12 +56,13 @@ func (s *Store) readContest(tx *bbolt.Tx, ref Ref, now time.Time) (*contest, err
 	}
 	c.sid, c.rec, err = find(tx, ref)
 	if fault.Is(err, fault.NotFound) {
-		c.rec = s.newState(ref)
+		c.rec, c.mode = s.newState(ref), modeExclusive
 		return c, nil
 	}
 	if err != nil {
 		return nil, err
 	}
+	c.mode = modeOf(c.env, c.rec)
 	ttl := time.Duration(c.env.LockIdleTTL)
 	err = eachRec(tx, bSession, u64(c.sid), func(_ []byte, h *sessionRec) (bool, error) {
 		if ttl > 0 && now.Sub(h.LastActivity) > ttl {
@@ -110,6 +112,9 @@ func (c *contest) holder(id string) *sessionRec {
 // nobody who waits in front of it would be passed. Plans share with plans, but
 // not past an apply that waits: applies would starve.
 func (c *contest) free(info wire.LockInfo) bool {
+	if c.mode == modeOptimistic {
+		return true
+	}
 	plan := info.Operation == wire.OperationPlan
 	for _, h := range c.holders {
 		if !plan || !h.plan() {
@@ -319,7 +324,7 @@ func (s *Store) grant(tx *bbolt.Tx, c *contest, r *LockRequest, now time.Time) e
 	}
 	h := &sessionRec{
 		V: 1, Info: r.Info, PrincipalKind: r.Actor.Kind, PrincipalID: r.Actor.ID, Principal: r.Actor.Display(),
-		Since: now, LastActivity: now, BaseVersion: c.rec.Head,
+		Since: now, LastActivity: now, BaseVersion: c.rec.Head, Shared: c.mode == modeOptimistic,
 	}
 	if err := putRec(tx, bSession, keyS(c.sid, r.Info.ID), h); err != nil {
 		return err
@@ -549,7 +554,7 @@ func releasedLocks(tx *bbolt.Tx, sid uint64) (ids []string, err error) {
 
 // endSession removes a session and remembers its ID.
 func (s *Store) endSession(tx *bbolt.Tx, sid uint64, h *sessionRec, ref Ref, by Actor, kind string) error {
-	if err := del(tx, bSession, keyS(sid, h.Info.ID)); err != nil {
+	if err := errors.Join(del(tx, bSession, keyS(sid, h.Info.ID)), putOverlay(tx, sid, h.Info.ID, nil)); err != nil {
 		return err
 	}
 	ids, err := releasedLocks(tx, sid)
@@ -572,7 +577,7 @@ func (s *Store) endSession(tx *bbolt.Tx, sid uint64, h *sessionRec, ref Ref, by 
 // LockState tells who holds a state and who waits for it. A state that does
 // not exist is held by nobody.
 func (s *Store) LockState(_ context.Context, ref Ref) (wire.Lock, error) {
-	out := wire.Lock{Mode: "exclusive", Holders: []wire.Holder{}, Queue: []wire.Waiter{}}
+	out := wire.Lock{Mode: modeExclusive, Holders: []wire.Holder{}, Queue: []wire.Waiter{}}
 	err := s.view(func(tx *bbolt.Tx) error {
 		now := s.now()
 		c, err := s.readContest(tx, ref, now)

@@ -287,7 +287,7 @@ func (s *Store) Purge(ctx context.Context, by Actor, ref Ref) error {
 
 // stateBuckets are those whose keys begin with a state's id.
 var stateBuckets = [][]byte{
-	bState, bVersion, bManifest, bChange, bChunk, bDict, bSession, bReleased, bQueue, bRun, bReservation, bTag, bRefused, bRefusedBody,
+	bState, bVersion, bManifest, bChange, bChunk, bDict, bSession, bOverlay, bReleased, bQueue, bRun, bReservation, bTag, bRefused, bRefusedBody,
 }
 
 // Allow issues a one-shot permission for the next write of a state: to bring

@@ -30,11 +30,12 @@ type fresh struct {
 
 // region is a stretch in which the new document differs from the old one.
 type region struct {
-	from, to int             // entries of the old list that are replaced
-	pos      int             // where from began in the old body
-	ctx      tfstate.Context // of the scan at its start, the same in both
-	at       int             // index in the new list
-	n        int             // entries there
+	from, to   int             // entries of the old list that are replaced
+	pos        int             // where from began in the old body
+	start, end int             // where it is in the new body
+	ctx        tfstate.Context // of the scan at its start, the same in both
+	at         int             // index in the new list
+	n          int             // entries there
 }
 
 // counts are the numbers of a document's elements.
@@ -104,7 +105,7 @@ func (w *walk) run(reordered bool) error {
 	if len(w.old) == 0 {
 		w.ids = map[uint64]struct{}{}
 	}
-	w.openRegion(tfstate.Context{})
+	w.openRegion(tfstate.Context{}, 0)
 	w.begin(0, tfstate.Context{}, 0)
 	for {
 		t, err := w.sc.Next()
@@ -120,7 +121,7 @@ func (w *walk) run(reordered bool) error {
 	}
 	w.noteTop()
 	w.end(len(w.body))
-	w.closeRegion(len(w.old))
+	w.closeRegion(len(w.old), len(w.body))
 	return nil
 }
 
@@ -267,7 +268,7 @@ func (w *walk) skip(t *tfstate.Token, j int) (bool, error) {
 		w.curBase = -1 // that chunk stays, and can be the base of nothing else
 	}
 	w.end(t.Start)
-	w.closeRegion(j)
+	w.closeRegion(j, t.Start)
 	w.entries = append(w.entries, w.old[j:m]...)
 	w.k, w.kPos, w.lo, w.lost = m, w.posOf(m), m, 0
 
@@ -284,20 +285,20 @@ func (w *walk) skip(t *tfstate.Token, j int) (bool, error) {
 		ctx.Resource, ctx.Rest = r.Resource, r.Rest
 	}
 	w.sc.Reset(w.body, pos, ctx)
-	w.openRegion(ctx)
+	w.openRegion(ctx, pos)
 	w.begin(pos, ctx, e.ctx)
 	w.curBase, w.basePos = m, w.kPos
 	w.lo = m + 1
 	return true, nil
 }
 
-func (w *walk) openRegion(ctx tfstate.Context) {
-	w.regions = append(w.regions, region{from: w.k, pos: w.kPos, ctx: ctx, at: len(w.entries)})
+func (w *walk) openRegion(ctx tfstate.Context, start int) {
+	w.regions = append(w.regions, region{from: w.k, pos: w.kPos, ctx: ctx, at: len(w.entries), start: start})
 }
 
-func (w *walk) closeRegion(to int) {
+func (w *walk) closeRegion(to, end int) {
 	r := &w.regions[len(w.regions)-1]
-	r.to, r.n = to, len(w.entries)-r.at
+	r.to, r.n, r.end = to, len(w.entries)-r.at, end
 }
 
 // begin starts a chunk where the scan stands in ctx.

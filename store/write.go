@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,9 +51,13 @@ type base struct {
 	rec  stateRec // zero when there is no such state yet
 	head *head    // nil when there is no version yet
 	body *Body    // a reference to the head's bytes, nil when not in memory
-	push bool     // the session is one of terraform state push
-	open []refusedRec
+	mode string   // lock mode
+	sess *sessionRec
+	open []refusedRec // of the state, when the session is one of terraform state push
 }
+
+// push reports whether the session is one of terraform state push.
+func (b *base) push() bool { return b.sess != nil && b.sess.Info.Operation == wire.OperationPush }
 
 func (s *Store) writeOnce(ctx context.Context, l *live, r *WriteRequest) (Written, error) {
 	b, err := s.loadBase(l, r)
@@ -68,31 +73,63 @@ func (s *Store) writeOnce(ctx context.Context, l *live, r *WriteRequest) (Writte
 	if err != nil {
 		return Written{}, err
 	}
+	m, refusal, err := s.mergeSession(ctx, r, p, b)
+	if err != nil {
+		return Written{}, err
+	}
+	ours := p
+	if m != nil && m.body != nil {
+		defer m.body.unref()
+		if p, err = s.plan(ctx, b.rec, b.head, p.oldBody, m.body); err != nil {
+			return Written{}, err
+		}
+	}
 	settled, err := s.settledBy(b, r)
 	if err != nil {
 		return Written{}, err
 	}
-	var out Written
-	var sid uint64
+	w := &writing{r: r, p: p, m: m, ours: ours.top, refusal: refusal, planned: &b.rec, settled: settled}
 	err = s.commit.do(ctx, int(p.storedBytes), func(tx *bbolt.Tx) error {
-		var sess *sessionRec
-		var cur *stateRec
-		var err error
-		if sid, cur, sess, out, err = s.judge(tx, r, p, b.rec); err != nil {
+		w.out = Written{}
+		if err := s.judge(tx, w); err != nil {
 			return err
 		}
-		return broken(s.store(tx, r, p, sid, cur, sess, &out, settled))
+		return broken(s.store(tx, w))
 	})
 	switch {
 	case errors.Is(err, errReplay):
-		return out, nil
+		return w.out, nil
 	case refusedClass(err):
-		return Written{}, s.keep(ctx, r, p, b, fault.Of(err))
+		f := fault.Of(err)
+		if m != nil && len(m.conflicts) > 0 && f == refusal {
+			s.explainConflict(f, ours, m)
+		} else {
+			s.explain(r, ours, f)
+		}
+		return Written{}, s.keep(ctx, r, ours, b, f)
 	case err != nil:
 		return Written{}, err
 	}
-	s.remember(l, r, p, sid, out.Version)
-	return out, nil
+	s.remember(l, p, w.sid, w.out.Version)
+	return w.out, nil
+}
+
+// writing is one write on its way through its transaction.
+type writing struct {
+	r        *WriteRequest
+	p        *plan        // what is to be stored
+	m        *merging     // nil when the ordinary rules decide
+	ours     topState     // of the document as it was sent
+	refusal  *fault.Error // of the merge; the transaction may find a better reason
+	planned  *stateRec    // the state that p was made for
+	settled  []refusedRec // what an accepted write settles
+	settleAs string       // and how: superseded when empty
+	source   string       // of the version, when it is none of a client's write
+
+	sid  uint64
+	cur  *stateRec
+	sess *sessionRec
+	out  Written
 }
 
 // loadBase reads what the write starts from.
@@ -107,10 +144,19 @@ func (s *Store) loadBase(l *live, r *WriteRequest) (*base, error) {
 			return err
 		}
 		b.rec = *rec
-		if sess, ok, err := getRec[sessionRec](tx, bSession, keyS(sid, r.LockID)); err != nil {
+		env, ok, err := getRec[environmentRec](tx, bEnvironment, []byte(r.Ref.Environment))
+		if err != nil || !ok {
 			return err
-		} else if ok && sess.Info.Operation == wire.OperationPush {
-			b.push = true
+		}
+		b.mode = modeOf(env, rec)
+		sess, ok, err := getRec[sessionRec](tx, bSession, keyS(sid, r.LockID))
+		if err != nil {
+			return err
+		}
+		if ok && sess.PrincipalID == r.Actor.ID {
+			b.sess = sess
+		}
+		if b.push() {
 			if b.open, err = openRefused(tx, sid); err != nil {
 				return err
 			}
@@ -146,71 +192,96 @@ func refusedClass(err error) bool {
 }
 
 // judge decides on a write inside its transaction and changes nothing. It
-// returns the state, new when there was none, and the session.
-func (s *Store) judge(tx *bbolt.Tx, r *WriteRequest, p *plan, planned stateRec) (sid uint64, cur *stateRec, sess *sessionRec, out Written, err error) {
-	fail := func(err error) (uint64, *stateRec, *sessionRec, Written, error) { return 0, nil, nil, Written{}, err }
-	if _, err := s.activeEnvironment(tx, r.Ref.Environment); err != nil {
-		return fail(err)
+// finds the state, new when there was none, and the session.
+func (s *Store) judge(tx *bbolt.Tx, w *writing) error {
+	if err := s.judgeState(tx, w); err != nil {
+		return err
 	}
-	sid, cur, err = find(tx, r.Ref)
+	if err := s.judgeSession(tx, w); err != nil {
+		return err
+	}
+	switch {
+	case w.refusal != nil:
+		return w.refusal
+	case w.m != nil:
+		return nil
+	}
+	return judgeSerial(w.r, w.cur, w.p)
+}
+
+// judgeState finds the state and makes sure that it is the one that was
+// planned for, and that it may be written.
+func (s *Store) judgeState(tx *bbolt.Tx, w *writing) error {
+	r := w.r
+	if _, err := s.activeEnvironment(tx, r.Ref.Environment); err != nil {
+		return err
+	}
+	var err error
+	w.sid, w.cur, err = find(tx, r.Ref)
 	if fault.Is(err, fault.NotFound) {
-		sid, cur, err = 0, s.newState(r.Ref), nil
+		w.sid, w.cur, err = 0, s.newState(r.Ref), nil
 	}
 	if err != nil {
-		return fail(err)
+		return err
 	}
-	if cur.Head != planned.Head || cur.NextChunk != planned.NextChunk || cur.Dict != planned.Dict {
-		return fail(errMoved)
+	if w.cur.Head != w.planned.Head || w.cur.NextChunk != w.planned.NextChunk || w.cur.Dict != w.planned.Dict {
+		return errMoved
 	}
-	if err := activeState(r.Ref, cur); err != nil {
-		return fail(err)
-	}
-	sha := r.Body.SHA256()
+	return activeState(r.Ref, w.cur)
+}
+
+// judgeSession decides by the lock that the write names, or that it names
+// none.
+func (s *Store) judgeSession(tx *bbolt.Tx, w *writing) error {
+	r, sha := w.r, w.r.Body.SHA256()
 	if r.LockID == "" {
-		if out, err = judgeUnlocked(tx, sid, r, cur, p, sha[:]); err != nil {
-			return sid, cur, nil, out, err
-		}
-		return sid, cur, nil, out, judgeSerial(r, cur, p)
+		return judgeUnlocked(tx, w, sha[:])
 	}
-	sess, ok, err := getRec[sessionRec](tx, bSession, keyS(sid, r.LockID))
+	sess, ok, err := getRec[sessionRec](tx, bSession, keyS(w.sid, r.LockID))
 	switch {
 	case err != nil:
-		return fail(err)
+		return err
 	case !ok:
-		return fail(fault.New(fault.LockNotHeld, "the lock %s does not hold the state %s; nothing was stored", r.LockID, r.Ref.Name).
-			WithNext("see what was sent with: kl recover list --state %s; see the lock with: kl lock show %s", r.Ref.Name, r.Ref.Name))
+		return fault.New(fault.LockNotHeld, "the lock %s does not hold the state %s; nothing was stored", r.LockID, r.Ref.Name).
+			WithNext("see what was sent with: kl recover list --state %s; see the lock with: kl lock show %s", r.Ref.Name, r.Ref.Name)
 	case sess.PrincipalID != r.Actor.ID:
-		return fail(fault.New(fault.LockForeign, "the lock %s on the state %s was taken by %s, not by these credentials", r.LockID, r.Ref.Name, sess.Principal))
-	case sess.LastVersion != 0 && sess.LastSerial == p.top.serial && bytes.Equal(sess.LastSHA256, sha[:]):
-		return sid, cur, sess, Written{Version: sess.LastVersion, Serial: p.top.serial, Replay: true}, errReplay
+		return fault.New(fault.LockForeign, "the lock %s on the state %s was taken by %s, not by these credentials", r.LockID, r.Ref.Name, sess.Principal)
+	case sess.LastVersion != 0 && sess.LastSerial == w.ours.serial && bytes.Equal(sess.LastSHA256, sha[:]):
+		v, err := getVersion(tx, w.sid, sess.LastVersion)
+		if err != nil {
+			return err
+		}
+		w.out = Written{Version: v.Version, Serial: v.Serial, Merged: v.Source == sourceMerge, Replay: true}
+		return errReplay
 	case sess.plan():
-		return fail(fault.New(fault.LockNotHeld, "the lock %s on the state %s was taken for a plan, which others share, and does not allow writing", r.LockID, r.Ref.Name).
-			WithNext("take a lock for another operation than %s", wire.OperationPlan))
+		return fault.New(fault.LockNotHeld, "the lock %s on the state %s was taken for a plan, which others share, and does not allow writing", r.LockID, r.Ref.Name).
+			WithNext("take a lock for another operation than %s", wire.OperationPlan)
 	}
-	return sid, cur, sess, Written{}, judgeSerial(r, cur, p)
+	w.sess = sess
+	return nil
 }
 
 // judgeUnlocked decides on a write whose client holds no lock.
-func judgeUnlocked(tx *bbolt.Tx, sid uint64, r *WriteRequest, cur *stateRec, p *plan, sha []byte) (Written, error) {
+func judgeUnlocked(tx *bbolt.Tx, w *writing, sha []byte) error {
+	r, cur := w.r, w.cur
 	var holder *sessionRec
-	err := eachRec(tx, bSession, u64(sid), func(_ []byte, h *sessionRec) (bool, error) {
+	err := eachRec(tx, bSession, u64(w.sid), func(_ []byte, h *sessionRec) (bool, error) {
 		holder = h
 		return false, nil
 	})
-	if err != nil {
-		return Written{}, err
-	}
-	if holder != nil && sid != 0 {
-		return Written{}, fault.New(fault.LockRequired, "the state %s is locked by %s (%s), and this write holds no lock", r.Ref.Name, holder.Info.Who, holder.Info.ID).
+	switch {
+	case err != nil:
+		return err
+	case holder != nil:
+		return fault.New(fault.LockRequired, "the state %s is locked by %s (%s), and this write holds no lock", r.Ref.Name, holder.Info.Who, holder.Info.ID).
 			With("holder", holder.Info)
+	case cur.Head != 0 && bytes.Equal(cur.SHA256, sha):
+		w.out = Written{Version: cur.Head, Serial: cur.Serial, Replay: true}
+		return errReplay
+	case cur.Head != 0 && w.ours.lineage == cur.Lineage && w.ours.serial > cur.Serial+1 && !cur.AllowSerial:
+		return serialFault(r, cur, w.p, "without a lock only serial %d may follow", cur.Serial+1)
 	}
-	if cur.Head != 0 && bytes.Equal(cur.SHA256, sha) {
-		return Written{Version: cur.Head, Serial: cur.Serial, Replay: true}, errReplay
-	}
-	if cur.Head != 0 && p.top.lineage == cur.Lineage && p.top.serial > cur.Serial+1 && !cur.AllowSerial {
-		return Written{}, serialFault(r, cur, p, "without a lock only serial %d may follow", cur.Serial+1)
-	}
-	return Written{}, nil
+	return nil
 }
 
 // judgeSerial decides whether the document may follow the head.
@@ -235,92 +306,128 @@ func judgeSerial(r *WriteRequest, cur *stateRec, p *plan) error {
 	return serialFault(r, cur, p, "serial %d is stored already", cur.Serial)
 }
 
-func serialFault(r *WriteRequest, cur *stateRec, p *plan, why string, args ...any) error {
+func serialFault(r *WriteRequest, cur *stateRec, p *plan, why string, args ...any) *fault.Error {
 	return fault.New(fault.SerialConflict, "serial %d does not follow in the state %s: %s", p.top.serial, r.Ref.Name, fmt.Sprintf(why, args...)).
 		WithNext("plan and apply again; what was sent is kept: kl recover list --state %s; to go back on purpose: kl state allow %s --lower-serial", r.Ref.Name, r.Ref.Name).
 		With("kind", "serial").With("latest_serial", cur.Serial).With("latest_version", cur.Head).With("base_serial", p.top.serial-1)
 }
 
 // store puts an accepted version. Any error breaks the transaction.
-func (s *Store) store(tx *bbolt.Tx, r *WriteRequest, p *plan, sid uint64, cur *stateRec, sess *sessionRec, out *Written, settled []refusedRec) error {
+func (s *Store) store(tx *bbolt.Tx, w *writing) error {
+	r, p, cur := w.r, w.p, w.cur
 	now := s.now()
-	if sid == 0 {
+	if w.sid == 0 {
 		var err error
-		if sid, err = s.createState(tx, r.Ref, r.Actor); err != nil {
+		if w.sid, err = s.createState(tx, r.Ref, r.Actor); err != nil {
 			return err
 		}
 	}
-	v := s.versionOf(r, p, cur, sess, now)
-	if err := putVersion(tx, sid, v, p); err != nil {
+	v := s.versionOf(w, now)
+	if err := putVersion(tx, w.sid, v, p); err != nil {
 		return err
 	}
-	forced := cur.Head != 0 && (p.top.lineage != cur.Lineage || p.top.serial <= cur.Serial)
 	n := *cur
-	n.UpdatedAt, n.Head, n.NextChunk, n.Serial, n.Lineage = now, v.Version, p.rec.NextChunk, v.Serial, v.Lineage
-	n.Instances, n.Managed, n.Resources, n.Outputs = v.Instances, v.Managed, v.Resources, v.Outputs
-	n.Bytes, n.SHA256, n.Opaque = v.Bytes, v.SHA256, v.Opaque
-	n.StoredBytes += v.StoredBytes
-	n.Versions++
-	n.Target, n.Dict, n.DictBytes, n.SnapshotDebt = p.rec.Target, p.rec.Dict, p.rec.DictBytes, p.rec.SnapshotDebt
-	if n.Oldest == 0 {
-		n.Oldest = v.Version
-	}
-	if forced {
-		n.AllowLineage, n.AllowSerial = false, false
-	}
-	if err := putRec(tx, bState, u64(sid), &n); err != nil {
+	n.follow(v, p, now)
+	if err := putRec(tx, bState, u64(w.sid), &n); err != nil {
 		return err
 	}
-	if sess != nil {
-		sess.LastActivity, sess.LastCheckpoint = now, now
-		sess.Checkpoints++
-		sess.BaseVersion, sess.LastVersion, sess.LastSerial, sess.LastSHA256 = v.Version, v.Version, v.Serial, v.SHA256
-		if err := putRec(tx, bSession, keyS(sid, sess.Info.ID), sess); err != nil {
+	if err := w.noteSession(tx, v, now); err != nil {
+		return err
+	}
+	for i := range w.settled {
+		if err := settle(tx, s, w.sid, &w.settled[i], cmp.Or(w.settleAs, refusedSuperseded), r.Actor, r.Ref); err != nil {
 			return err
 		}
 	}
-	for i := range settled {
-		if err := settle(tx, s, sid, &settled[i], "superseded", r.Actor, r.Ref); err != nil {
-			return err
-		}
+	w.out.Version, w.out.Serial, w.out.Merged = v.Version, v.Serial, v.Source == sourceMerge
+	detail := map[string]any{"source": v.Source, "lock_id": v.LockID, "added": v.Added, "changed": v.Changed, "removed": v.Removed}
+	if v.Forced {
+		detail["forced"] = true
 	}
-	out.Version, out.Serial = v.Version, v.Serial
+	if w.m != nil && len(w.m.overrides) > 0 {
+		detail["overrides"] = w.m.overrides[:min(len(w.m.overrides), maxListed)]
+	}
 	return s.event(tx, wire.Event{
 		Kind: "version_written", Principal: r.Actor.Display(), Environment: r.Ref.Environment, State: r.Ref.Name,
-		Version: v.Version, Serial: v.Serial, RequestID: r.Actor.RequestID,
-		Detail: map[string]any{"source": v.Source, "lock_id": v.LockID, "added": v.Added, "changed": v.Changed, "removed": v.Removed, "forced": forced},
+		Version: v.Version, Serial: v.Serial, RequestID: r.Actor.RequestID, Detail: detail,
 	})
 }
 
+// follow makes the record of a state that of its new version.
+func (r *stateRec) follow(v *versionRec, p *plan, now time.Time) {
+	r.UpdatedAt, r.Head, r.NextChunk, r.Serial, r.Lineage = now, v.Version, p.rec.NextChunk, v.Serial, v.Lineage
+	r.Instances, r.Managed, r.Resources, r.Outputs = v.Instances, v.Managed, v.Resources, v.Outputs
+	r.Bytes, r.SHA256, r.Opaque = v.Bytes, v.SHA256, v.Opaque
+	r.StoredBytes += v.StoredBytes
+	r.Versions++
+	r.Target, r.Dict, r.DictBytes, r.SnapshotDebt = p.rec.Target, p.rec.Dict, p.rec.DictBytes, p.rec.SnapshotDebt
+	if r.Oldest == 0 {
+		r.Oldest = v.Version
+	}
+	if v.Forced {
+		r.AllowLineage, r.AllowSerial = false, false
+	}
+}
+
+// noteSession notes in the session what its client has sent and now sees.
+func (w *writing) noteSession(tx *bbolt.Tx, v *versionRec, now time.Time) error {
+	if w.sess == nil {
+		return nil
+	}
+	sha := w.r.Body.SHA256()
+	w.sess.LastActivity, w.sess.LastCheckpoint = now, now
+	w.sess.Checkpoints++
+	w.sess.BaseVersion, w.sess.LastVersion, w.sess.LastSerial, w.sess.LastSHA256 = v.Version, v.Version, w.ours.serial, sha[:]
+	if err := putRec(tx, bSession, keyS(w.sid, w.sess.Info.ID), w.sess); err != nil {
+		return err
+	}
+	var overlay []change
+	if w.m != nil {
+		overlay = w.m.overlay
+	}
+	return putOverlay(tx, w.sid, w.sess.Info.ID, overlay)
+}
+
 // versionOf makes the record of the version.
-func (s *Store) versionOf(r *WriteRequest, p *plan, cur *stateRec, sess *sessionRec, now time.Time) *versionRec {
-	sha := r.Body.SHA256()
+func (s *Store) versionOf(w *writing, now time.Time) *versionRec {
+	r, p, cur := w.r, w.p, w.cur
+	sha := p.body.SHA256()
 	v := &versionRec{splices: p.splices, deaths: p.deaths, changes: p.changes, whole: p.whole != nil}
 	v.versionMeta = versionMeta{
 		Version: cur.Head + 1, Previous: cur.Head, Serial: p.top.serial, Lineage: p.top.lineage, TerraformVersion: p.top.terraformVersion,
 		CreatedAt: now, PrincipalID: r.Actor.ID, Principal: r.Actor.Display(), LockID: r.LockID, Source: sourceWrite, RequestID: r.Actor.RequestID,
 		Instances: p.counts.instances, Managed: p.counts.managed, Resources: p.counts.resources, Outputs: p.counts.outputs,
-		Bytes: int64(r.Body.Len()), StoredBytes: p.storedBytes, SHA256: sha[:], NextChunk: p.rec.NextChunk, Opaque: p.opaque,
+		Bytes: int64(p.body.Len()), StoredBytes: p.storedBytes, SHA256: sha[:], NextChunk: p.rec.NextChunk, Opaque: p.opaque,
 		Forced:   cur.Head != 0 && (p.top.lineage != cur.Lineage || p.top.serial <= cur.Serial),
 		Unlisted: p.unlisted, Apart: p.list != nil,
 	}
-	if sess != nil {
-		v.Who = sess.Info.Who
-		if sess.Info.Operation == wire.OperationPush {
+	if w.sess != nil {
+		v.Who = w.sess.Info.Who
+		if w.sess.Info.Operation == wire.OperationPush {
 			v.Source = sourcePush
 		}
 	}
+	if w.m != nil && w.m.body != nil {
+		v.Source = sourceMerge
+	}
+	v.Source = cmp.Or(w.source, v.Source)
+	v.countChanges(cur.Head == 0)
+	return v
+}
+
+// countChanges counts the instances in the change list.
+func (v *versionRec) countChanges(first bool) {
 	switch {
-	case p.unlisted && cur.Head == 0:
-		v.Added = p.counts.instances
-	case p.unlisted:
+	case v.Unlisted && first:
+		v.Added = v.Instances
+	case v.Unlisted:
 		v.Added, v.Changed, v.Removed = -1, -1, -1
 	}
-	for i := range p.changes {
-		if p.changes[i].class != classInstance {
+	for i := range v.changes {
+		if v.changes[i].class != classInstance {
 			continue
 		}
-		switch p.changes[i].op {
+		switch v.changes[i].op {
 		case opAdd:
 			v.Added++
 		case opChange:
@@ -329,7 +436,6 @@ func (s *Store) versionOf(r *WriteRequest, p *plan, cur *stateRec, sess *session
 			v.Removed++
 		}
 	}
-	return v
 }
 
 // putVersion puts the rows of a version: chunks, dictionary, record and what
@@ -362,10 +468,10 @@ func putVersion(tx *bbolt.Tx, sid uint64, v *versionRec, p *plan) error {
 }
 
 // remember makes the accepted version the head in memory.
-func (s *Store) remember(l *live, r *WriteRequest, p *plan, sid, version uint64) {
-	h := &head{sid: sid, version: version, entries: p.entries, lastTop: p.top, ids: p.identities(), sha: r.Body.SHA256()}
-	if r.Body.ref() {
-		h.body, h.bodyBytes = r.Body, int64(r.Body.Len())
+func (s *Store) remember(l *live, p *plan, sid, version uint64) {
+	h := &head{sid: sid, version: version, entries: p.entries, lastTop: p.top, ids: p.identities(), sha: p.body.SHA256()}
+	if p.body.ref() {
+		h.body, h.bodyBytes = p.body, int64(p.body.Len())
 	}
 	if p.dict != nil {
 		s.codecs.add(codecKey{sid, p.rec.Dict}, p.codec)

@@ -335,3 +335,69 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	*d = Duration(v)
 	return err
 }
+
+// StatePatch changes settings of a state; nil members stay.
+type StatePatch struct {
+	LockMode *string `json:"lock_mode,omitempty"` // exclusive, optimistic, or "" for the environment's
+}
+
+// Sides of a conflict.
+const (
+	TakeDisjoint = "disjoint" // what does not overlap; of the rest the head's
+	TakeMine     = "mine"     // the refused write's
+	TakeTheirs   = "theirs"   // the head's
+)
+
+// Take says which side wins where a refused write and the head overlap: one
+// for all, or mine or theirs for each address. It is written as a string or as
+// an object.
+type Take struct {
+	All     string
+	Address map[string]string
+}
+
+// MarshalJSON writes a string or an object.
+func (t Take) MarshalJSON() ([]byte, error) {
+	if t.Address != nil {
+		return json.Marshal(t.Address)
+	}
+	return json.Marshal(t.All)
+}
+
+// UnmarshalJSON reads a string or an object of strings.
+func (t *Take) UnmarshalJSON(b []byte) error {
+	*t = Take{}
+	if len(b) > 0 && b[0] == '{' {
+		return json.Unmarshal(b, &t.Address)
+	}
+	return json.Unmarshal(b, &t.All)
+}
+
+// MergeRequest asks for a refused write to be merged into the head.
+type MergeRequest struct {
+	DryRun bool  `json:"dry_run,omitempty"`
+	Take   *Take `json:"take,omitempty"` // absent: an overlap is a conflict
+}
+
+// MergeResult is what a merge of a refused write did, or would do.
+type MergeResult struct {
+	ID          string    `json:"id"`
+	DryRun      bool      `json:"dry_run"`
+	Status      string    `json:"status"`  // of the refused write afterwards
+	Version     uint64    `json:"version"` // made, 0 for none
+	Serial      uint64    `json:"serial"`
+	Added       []string  `json:"added"`       // addresses that come back into the head
+	Changed     []string  `json:"changed"`     // that become what the refused write says
+	Removed     []string  `json:"removed"`     // that go from the head
+	Overlapping []Overlap `json:"overlapping"` // changed on both sides
+	Newer       []string  `json:"newer"`       // that others changed since, and that stay as they are in the head
+}
+
+// Overlap is an address that a refused write and others changed differently.
+type Overlap struct {
+	Address string    `json:"address"`
+	Side    string    `json:"side"` // mine, theirs; "" as long as nothing was chosen
+	Who     string    `json:"who"`  // who changed it in the head
+	When    time.Time `json:"when,omitzero"`
+	Version uint64    `json:"version"`
+}

@@ -1,0 +1,540 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"kl/fault"
+	"kl/merge"
+	"kl/tfstate"
+)
+
+// Lock modes.
+const (
+	modeExclusive  = "exclusive"
+	modeOptimistic = "optimistic"
+)
+
+// modeOf is the lock mode that a state is under now: optimistic only where
+// there is something to merge with.
+func modeOf(env *environmentRec, rec *stateRec) string {
+	if rec.Head == 0 || rec.Opaque {
+		return modeExclusive
+	}
+	return cmp.Or(rec.LockMode, env.LockMode)
+}
+
+// view is what a writer last saw of a state: a version, and the elements of
+// which it knows another content. Others' changes since are the change lists of
+// the versions behind it.
+type view struct {
+	version uint64
+	overlay map[element][16]byte // zero: not there
+	unknown bool                 // nothing is known: the writer's base is not kept
+}
+
+// foreign is an element that others changed since a view.
+type foreign struct {
+	seen [16]byte // content in the view
+	head [16]byte // content in the head
+	by   uint64   // the version that changed it last
+}
+
+// since lays the versions behind a view over it: what the writer has of each
+// element that others changed, and what the head has. errUnlisted means that a
+// version among them has no change list.
+func (v *view) since(tx *bbolt.Tx, sid uint64, rec *stateRec) (map[element]foreign, error) {
+	out := make(map[element]foreign, len(v.overlay))
+	for e, h := range v.overlay {
+		out[e] = foreign{seen: h} // head is set below or, when nobody changed it since, by the caller
+	}
+	var later []*versionRec
+	for n := rec.Head; n != v.version; {
+		r, err := getVersion(tx, sid, n)
+		if err != nil {
+			return nil, err
+		}
+		if r.Unlisted || r.Previous == 0 {
+			return nil, errUnlisted
+		}
+		later = append(later, r)
+		n = r.Previous
+	}
+	for _, r := range slices.Backward(later) {
+		cs, err := changesOf(tx, sid, r)
+		if err != nil {
+			return nil, err
+		}
+		for i := range cs {
+			c := &cs[i]
+			f, known := out[c.element]
+			if !known {
+				f.seen = c.old
+			}
+			f.head, f.by = c.new, r.Version
+			out[c.element] = f
+		}
+	}
+	return out, nil
+}
+
+var errUnlisted = errors.New("a version since has no change list")
+
+// baseOfFirst finds the version that a session's first write was made on: the
+// one whose serial is one less than that of the session's first attempt, for
+// attempts that were refused have burned serials since. It lies between the
+// lock and the head; 0 means that it is older. When no version has that serial,
+// the client has lost attempts that never came here; then the head at the time
+// of the lock is taken: too old a base can make a conflict out of what is none,
+// but never loses anything.
+func baseOfFirst(tx *bbolt.Tx, sid uint64, rec *stateRec, sess *sessionRec, serial uint64) (uint64, error) {
+	want := cmp.Or(sess.FirstSerial, serial) - 1
+	for n := rec.Head; n != 0; {
+		r, err := getVersion(tx, sid, n)
+		if err != nil {
+			return 0, err
+		}
+		switch {
+		case r.Serial == want && r.Lineage == rec.Lineage:
+			return n, nil
+		case n <= sess.BaseVersion && want < r.Serial:
+			return 0, nil
+		case n <= sess.BaseVersion:
+			return sess.BaseVersion, nil
+		}
+		n = r.Previous
+	}
+	return 0, nil
+}
+
+// merging is what a merge found out besides the document.
+type merging struct {
+	body      *Body // the merged document; nil when ours can be stored as it is
+	view      view
+	overlay   []change // what the writer still sees differently afterwards
+	overrides []string // elements of which the writer's value won over others'
+	conflicts []string // addresses, sorted
+	chosen    []string // addresses that overlap, and of which a side was chosen
+	by        map[string]uint64
+	depends   []dependence
+	takes     []change // ours that go into the head
+}
+
+// dependence is an instance of ours that depends on what others deleted.
+type dependence struct{ address, on string }
+
+// viewOf returns what the writer of a session saw last; version 0 means that
+// its write was made on what is older than its lock.
+func viewOf(tx *bbolt.Tx, sid uint64, rec *stateRec, sess *sessionRec, serial uint64) (*view, error) {
+	if sess.LastVersion == 0 {
+		n, err := baseOfFirst(tx, sid, rec, sess, serial)
+		return &view{version: n}, err
+	}
+	v := &view{version: sess.BaseVersion, overlay: map[element][16]byte{}}
+	raw := tx.Bucket(bOverlay).Get(keyS(sid, sess.Info.ID))
+	if raw == nil {
+		return v, nil
+	}
+	cs, err := decodeChanges(raw)
+	if err != nil {
+		return nil, fmt.Errorf("overlay of session %s: %w", sess.Info.ID, err)
+	}
+	for i := range cs {
+		v.overlay[cs[i].element] = cs[i].new
+	}
+	return v, nil
+}
+
+// decodeChanges reads a packed list.
+func decodeChanges(b []byte) ([]change, error) {
+	raw, err := unpack(b)
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{b: raw}
+	cs := r.changes()
+	return cs, r.err
+}
+
+// take says which side wins where both changed an element; it is asked only
+// for conflicts. The zero value refuses.
+type take func(address string) (merge.Verdict, bool)
+
+// mergeWrite merges a planned document into the head as seen from v. p is ours
+// against the head. The refusal is a conflict; nil means that the document, or
+// m.body, may be stored.
+func (s *Store) mergeWrite(ctx context.Context, ref Ref, p *plan, v *view, choose take) (m *merging, refusal *fault.Error, err error) {
+	m = &merging{view: *v, by: map[string]uint64{}}
+	var others map[element]foreign
+	if !v.unknown {
+		err = s.view(func(tx *bbolt.Tx) (err error) {
+			others, err = v.since(tx, p.head.sid, &p.rec)
+			return err
+		})
+	}
+	if errors.Is(err, errUnlisted) || p.opaque || p.rec.Opaque {
+		return nil, fault.New(fault.SerialConflict, "the state %s has moved on, and what is stored now cannot be merged with", ref.Name), nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	verdicts := make(map[element]merge.Verdict, len(p.changes))
+	theirs := false
+	for i := range p.changes {
+		c := &p.changes[i]
+		f, changed := others[c.element]
+		if !changed {
+			f.seen = c.old
+		}
+		it := merge.Item{
+			Element: merge.Element{Class: merge.Class(c.class), Address: c.address}, Data: c.class == classInstance && isData(c.address),
+			View: f.seen, Head: c.old, Ours: c.new,
+		}
+		verdict, overrides := it.Verdict()
+		if v.unknown {
+			verdict, overrides = blind(it)
+		}
+		if verdict == merge.Conflict {
+			m.by[c.address] = f.by
+			if side, ok := choose.pick(c.address); ok {
+				verdict = side
+				m.chosen = append(m.chosen, c.address)
+			} else {
+				m.conflicts = append(m.conflicts, c.address)
+			}
+		}
+		if overrides {
+			m.overrides = append(m.overrides, c.address)
+		}
+		verdicts[c.element] = verdict
+		switch verdict {
+		case merge.Theirs:
+			theirs = true
+			m.overlay = append(m.overlay, change{op: overlayOp(c.new), element: c.element, new: c.new})
+		case merge.Ours:
+			m.takes = append(m.takes, *c)
+		}
+	}
+	if len(m.conflicts) > 0 {
+		slices.Sort(m.conflicts)
+		return m, overlapFault(ref, p, m), nil
+	}
+	if refusal, err := s.guardDependencies(ref, p, m, others, verdicts); refusal != nil || err != nil {
+		return m, refusal, err
+	}
+	if !theirs && p.top.serial > p.rec.Serial && p.top.lineage == p.rec.Lineage {
+		return m, nil, nil
+	}
+	return m, nil, s.buildMerged(ctx, p, m, verdicts)
+}
+
+func (t take) pick(address string) (merge.Verdict, bool) {
+	if t == nil {
+		return merge.Conflict, false
+	}
+	return t(address)
+}
+
+// blind decides without a base: what only one side has stays, what both have
+// differently is a conflict.
+func blind(it merge.Item) (merge.Verdict, bool) {
+	var none merge.Hash
+	switch {
+	case it.Ours == none:
+		return merge.Theirs, false
+	case it.Head == none:
+		return merge.Ours, false
+	case it.Data || it.Class != merge.Instance:
+		return merge.Theirs, false
+	}
+	return merge.Conflict, false
+}
+
+func overlayOp(h [16]byte) changeOp {
+	if h == ([16]byte{}) {
+		return opRemove
+	}
+	return opAdd
+}
+
+// isData reports whether an instance address is one of a data source.
+func isData(address string) bool {
+	_, rest := splitModule(address)
+	return strings.HasPrefix(rest, "data.")
+}
+
+// splitModule splits an address into its module path, with the final dot, and
+// the rest.
+func splitModule(address string) (module, rest string) {
+	rest = address
+	for strings.HasPrefix(rest, "module.") {
+		i := len("module.")
+		for i < len(rest) && rest[i] != '.' && rest[i] != '[' {
+			i++
+		}
+		i += keyLen(rest[i:])
+		if i >= len(rest) || rest[i] != '.' {
+			break
+		}
+		rest = rest[i+1:]
+	}
+	return address[:len(address)-len(rest)], rest
+}
+
+// keyLen is the length of the instance key at the start of s, 0 without one.
+func keyLen(s string) int {
+	if !strings.HasPrefix(s, "[") {
+		return 0
+	}
+	quoted := false
+	for i := 1; i < len(s); i++ {
+		switch {
+		case quoted && s[i] == '\\':
+			i++
+		case s[i] == '"':
+			quoted = !quoted
+		case s[i] == ']' && !quoted:
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// configAddress takes all instance keys out of an address: dependencies name
+// resources, not instances.
+func configAddress(address string) string {
+	address, _, _ = strings.Cut(address, " (deposed object ")
+	var b strings.Builder
+	for len(address) > 0 {
+		i := strings.IndexByte(address, '[')
+		if i < 0 {
+			b.WriteString(address)
+			break
+		}
+		b.WriteString(address[:i])
+		n := keyLen(address[i:])
+		if n == 0 {
+			break
+		}
+		address = address[i+n:]
+	}
+	return b.String()
+}
+
+// guardDependencies refuses to bring in what depends on resources that others
+// have deleted since.
+func (s *Store) guardDependencies(ref Ref, p *plan, m *merging, others map[element]foreign, verdicts map[element]merge.Verdict) (*fault.Error, error) {
+	gone := map[string]uint64{}
+	for i := range p.changes {
+		// ours has it as it was read, the head has it no more
+		if c := &p.changes[i]; c.op == opAdd && c.class == classInstance && verdicts[c.element] == merge.Theirs {
+			gone[configAddress(c.address)] = others[c.element].by
+		}
+	}
+	if len(gone) == 0 {
+		return nil, nil
+	}
+	for i := range p.ours {
+		t := &p.ours[i].tok
+		if t.Kind != tfstate.CutInstance || verdicts[elementOf(t)] != merge.Ours {
+			continue
+		}
+		for _, d := range tfstate.Dependencies(t.Inst.Raw) {
+			if _, ok := gone[d]; ok {
+				m.depends = append(m.depends, dependence{t.Inst.Address(), d})
+			}
+		}
+	}
+	if len(m.depends) == 0 {
+		return nil, nil
+	}
+	head, err := s.headBytes(p)
+	if err != nil {
+		return nil, err
+	}
+	// instances of the resource may remain
+	if err := eachInstance(head, s.seed, func(a string, _ bool, _ func() [16]byte) { delete(gone, configAddress(a)) }); err != nil {
+		return nil, err
+	}
+	m.depends = slices.DeleteFunc(m.depends, func(d dependence) bool { _, ok := gone[d.on]; return !ok })
+	if len(m.depends) == 0 {
+		return nil, nil
+	}
+	var addresses []string
+	on := map[string]string{}
+	for _, d := range m.depends {
+		addresses = append(addresses, d.address)
+		on[d.address] = d.on
+		m.by[d.address] = gone[d.on]
+	}
+	slices.Sort(addresses)
+	m.conflicts = slices.Compact(addresses)
+	d := m.depends[0]
+	return fault.New(fault.DependencyConflict, "%s depends on %s, which others deleted from the state %s since this run read it%s", d.address, d.on, ref.Name, andMore(len(m.conflicts)-1)).
+		WithNext("plan again: terraform plan; what was sent is kept: kl recover list --state %s", ref.Name).
+		With("kind", "dependency").With("depends_on", on), nil
+}
+
+func andMore(n int) string {
+	if n <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (and %d more)", n)
+}
+
+func overlapFault(ref Ref, p *plan, m *merging) *fault.Error {
+	return fault.New(fault.OverlapConflict, "%s was changed by others in the state %s since this run read it%s", m.conflicts[0], ref.Name, andMore(len(m.conflicts)-1)).
+		WithNext("see what was sent with: kl recover list --state %s; then plan again", ref.Name).
+		With("kind", "overlap")
+}
+
+// buildMerged puts our changes into the head's bytes.
+func (s *Store) buildMerged(ctx context.Context, p *plan, m *merging, verdicts map[element]merge.Verdict) error {
+	head, err := s.headBytes(p)
+	if err != nil {
+		return err
+	}
+	stretches := make([]merge.Stretch, len(p.regions))
+	for i, r := range p.regions {
+		n := 0
+		for _, e := range p.head.entries[r.from:r.to] {
+			n += int(e.size)
+		}
+		stretches[i] = merge.Stretch{HeadStart: r.pos, HeadEnd: r.pos + n, OursStart: r.start, OursEnd: r.end, Ctx: r.ctx}
+	}
+	merged, err := merge.Build(head, p.body.Bytes(), stretches, func(e merge.Element) bool {
+		return verdicts[element{class(e.Class), e.Address}] == merge.Ours
+	}, merge.Options{Serial: p.rec.Serial + 1, TerraformVersion: p.top.terraformVersion})
+	if err != nil {
+		return fmt.Errorf("merge: %w", err)
+	}
+	m.body = s.ownBody(merged)
+	return ctx.Err()
+}
+
+// ownBody makes a Body of bytes that were not received.
+func (s *Store) ownBody(b []byte) *Body {
+	o := &Body{buf: b, sha: sha256.Sum256(b), pool: &s.bufs, onDone: func() {}}
+	o.refs.Store(1)
+	return o
+}
+
+// headBytes are the head's bytes, from memory or decoded.
+func (s *Store) headBytes(p *plan) ([]byte, error) {
+	if p.oldBody != nil {
+		return p.oldBody, nil
+	}
+	n := 0
+	for i := range p.head.entries {
+		n += int(p.head.entries[i].size)
+	}
+	b := make([]byte, 0, n)
+	err := s.eachPiece(p.head.sid, p.head.entries, func(piece []byte) error {
+		b = append(b, piece...)
+		return nil
+	})
+	p.oldBody = b
+	return b, err
+}
+
+// mergeSession merges a write of a session that may share the state. It
+// returns nil when the ordinary rules decide.
+func (s *Store) mergeSession(ctx context.Context, r *WriteRequest, p *plan, b *base) (*merging, *fault.Error, error) {
+	if b.sess == nil || b.sess.plan() || b.head == nil || b.mode != modeOptimistic && !b.sess.Shared || p.top.lineage != b.rec.Lineage || b.rec.AllowSerial {
+		return nil, nil, nil
+	}
+	if b.sess.LastVersion != 0 && p.top.serial <= b.sess.LastSerial {
+		return nil, nil, nil // a replay, or a conflict
+	}
+	var v *view
+	err := s.view(func(tx *bbolt.Tx) (err error) {
+		v, err = viewOf(tx, b.head.sid, &b.rec, b.sess, p.top.serial)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if v.version == 0 {
+		return nil, serialFault(r, &b.rec, p, "it was made on serial %d, which is older than what was stored when the lock was taken", p.top.serial-1), nil
+	}
+	if v.version == b.rec.Head && len(v.overlay) == 0 && p.top.serial > b.rec.Serial {
+		return nil, nil, nil // nobody else wrote
+	}
+	return s.mergeWrite(ctx, r.Ref, p, v, nil)
+}
+
+// putOverlay stores what a session sees differently from its new version.
+func putOverlay(tx *bbolt.Tx, sid uint64, lockID string, overlay []change) error {
+	k := keyS(sid, lockID)
+	if len(overlay) == 0 {
+		if !has(tx, bOverlay, k) {
+			return nil
+		}
+		return del(tx, bOverlay, k)
+	}
+	b, err := pack(appendChanges(nil, overlay))
+	if err != nil {
+		return err
+	}
+	return put(tx, bOverlay, k, b)
+}
+
+// changer tells who changed an address last, and in which version.
+type changer struct {
+	Who       string    `json:"who"`
+	Principal string    `json:"principal"`
+	When      time.Time `json:"when"`
+	Version   uint64    `json:"version"`
+	Serial    uint64    `json:"serial"`
+}
+
+// byVersion tells who made the versions that changed the given addresses.
+func (s *Store) byVersion(sid uint64, by map[string]uint64, addresses []string) (map[string]any, error) {
+	out := map[string]any{}
+	err := s.view(func(tx *bbolt.Tx) error {
+		for _, a := range addresses {
+			if by[a] == 0 {
+				continue
+			}
+			v, err := getVersion(tx, sid, by[a])
+			if err != nil {
+				return err
+			}
+			out[a] = changer{cmp.Or(v.Who, v.Principal), v.Principal, v.CreatedAt, v.Version, v.Serial}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// explainConflict adds the addresses of a merge conflict and who changed them.
+func (s *Store) explainConflict(f *fault.Error, p *plan, m *merging) {
+	listed := m.conflicts[:min(len(m.conflicts), maxListed)]
+	f.With("conflicting_addresses", listed).With("conflicting_count", len(m.conflicts)).
+		With("latest_serial", p.rec.Serial).With("latest_version", p.rec.Head).With("base_version", m.view.version)
+	if by, err := s.byVersion(p.head.sid, m.by, listed); err == nil {
+		f.With("changed_by", by)
+	}
+	if v, err := s.serialOf(p.head.sid, m.view.version); err == nil {
+		f.With("base_serial", v)
+	}
+}
+
+func (s *Store) serialOf(sid, version uint64) (serial uint64, err error) {
+	err = s.view(func(tx *bbolt.Tx) error {
+		v, err := getVersion(tx, sid, version)
+		if err == nil {
+			serial = v.Serial
+		}
+		return err
+	})
+	return serial, err
+}
