@@ -68,6 +68,8 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Values[serverKey{}] = &process{}
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
+			// under -race every process would wait a second before it ends
+			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -134,7 +136,7 @@ func (p *process) start(ts *testscript.TestScript, args []string) {
 	*p = process{done: make(chan struct{})}
 	p.cmd = exec.Command(path, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 	p.cmd.Dir = ts.MkAbs(".")
-	p.cmd.Env = []string{"HOME=" + ts.Getenv("HOME"), "PATH=" + ts.Getenv("PATH")}
+	p.cmd.Env = []string{"HOME=" + ts.Getenv("HOME"), "PATH=" + ts.Getenv("PATH"), "GORACE=" + ts.Getenv("GORACE")}
 	// a file and no pipe: all of it is there once the server listens
 	out, err := os.Create(ts.MkAbs("serve.out"))
 	ts.Check(err)
