@@ -41,9 +41,10 @@ func (s *Server) frame(next echo.HandlerFunc) echo.HandlerFunc {
 			s.refuse(c, cl, err)
 		}
 		s.finish(c, cl)
-		if cut {
-			// the status is out already: breaking the connection off is the
-			// only way left to say that the answer is not whole
+		if cut || cl.gone {
+			// the status is out already, or none was sent, which net/http would
+			// make a 200 of: breaking the connection off is the only way left
+			// to say that this is no whole answer
 			panic(http.ErrAbortHandler)
 		}
 		if cl.body != nil && r.ProtoMajor == 1 {

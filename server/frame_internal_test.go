@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -80,22 +81,45 @@ func TestBugsAreOneAnswer(t *testing.T) {
 // TestFailureInTheMiddleOfAnAnswer: what has begun to go out cannot become a
 // refusal; the client must see that the answer is not whole.
 func TestFailureInTheMiddleOfAnAnswer(t *testing.T) {
+	for _, length := range []string{"1000000", ""} { // without a length the answer is chunked
+		s := withRoute(t, io.Discard, func(_ *Server, c echo.Context) error {
+			if length != "" {
+				c.Response().Header().Set(echo.HeaderContentLength, length)
+			}
+			_, _ = c.Response().Write(make([]byte, 500000))
+			return errors.New("disk on fire")
+		})
+		srv := httptest.NewServer(s.Handler())
+		res, err := http.Get(srv.URL + "/fails")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(res.Body); err == nil {
+			t.Errorf("length %q: %d bytes were taken for a whole answer", length, len(b))
+		}
+		_ = res.Body.Close()
+		srv.Close()
+	}
+}
+
+// TestNoAnswerIsNoSuccess: a handler that gave up because the client has gone
+// must not leave the 200 that net/http sends for handlers that say nothing.
+func TestNoAnswerIsNoSuccess(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
 	var log bytes.Buffer
 	s := withRoute(t, &log, func(_ *Server, c echo.Context) error {
-		c.Response().Header().Set(echo.HeaderContentLength, "1000000")
-		_, _ = c.Response().Write(make([]byte, 500000))
-		return errors.New("disk on fire")
+		cancel()
+		return c.Request().Context().Err()
 	})
-	srv := httptest.NewServer(s.Handler())
-	defer srv.Close()
-	res, err := http.Get(srv.URL + "/fails")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	if b, err := io.ReadAll(res.Body); err == nil {
-		t.Errorf("%d bytes were taken for a whole answer of 1000000", len(b))
-	}
+	defer func() {
+		if err, ok := recover().(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+			t.Errorf("the handler ended with %v", err)
+		}
+		if !strings.Contains(log.String(), `"status":499`) {
+			t.Errorf("log %s", log.String())
+		}
+	}()
+	s.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/fails", nil).WithContext(ctx))
 }
 
 // TestNobodyIsLetInByDefault: a route without a rule answers nobody.

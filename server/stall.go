@@ -48,8 +48,7 @@ func (r *stallReader) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	r.ended = true
-	// net/http watches the connection from here on; a deadline left behind
-	// would look to it as if the client had gone
+	// while the request is answered, which may take longer, nothing may time out
 	_ = r.rc.SetReadDeadline(time.Time{})
 	if errors.Is(err, io.EOF) {
 		return n, io.EOF

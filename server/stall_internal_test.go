@@ -33,9 +33,23 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { close(p.done); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// serveStalling runs f as client of a handler that reads its body and writes
-// answer, all under a stall of 10 s of simulated time.
-func serveStalling(t *testing.T, answer []byte, f func(conn net.Conn, read <-chan error)) {
+// readThen makes a handler that reads its body and then writes answer.
+func readThen(answer []byte) func(*stallReader, *stallWriter) error {
+	return func(body *stallReader, out *stallWriter) error {
+		n, err := io.Copy(io.Discard, body)
+		if err == nil && n != body.want {
+			err = fmt.Errorf("%d bytes of %d", n, body.want)
+		}
+		if err == nil {
+			_, err = out.Write(answer)
+		}
+		return err
+	}
+}
+
+// serveStalling runs f as client of a handler, all under a stall of 10 s of
+// simulated time. What the handler returned comes through read.
+func serveStalling(t *testing.T, handle func(*stallReader, *stallWriter) error, f func(conn net.Conn, read <-chan error)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		read := make(chan error, 1)
@@ -43,14 +57,7 @@ func serveStalling(t *testing.T, answer []byte, f func(conn net.Conn, read <-cha
 			rc := http.NewResponseController(w)
 			body := &stallReader{ReadCloser: r.Body, rc: rc, stall: 10 * time.Second, want: r.ContentLength}
 			out := &stallWriter{ResponseWriter: w, rc: rc, stall: 10 * time.Second, body: body}
-			n, err := io.Copy(io.Discard, body)
-			if err == nil && n != r.ContentLength {
-				err = fmt.Errorf("%d bytes of %d", n, r.ContentLength)
-			}
-			if err == nil {
-				_, err = out.Write(answer)
-			}
-			read <- err
+			read <- handle(body, out)
 		})}
 		ln := &pipes{make(chan net.Conn), make(chan struct{})}
 		ended := make(chan error, 1)
@@ -77,7 +84,7 @@ func send(t *testing.T, conn net.Conn, s string) {
 // TestSlowUploadIsServed: 3 MB at 1 KB a second take 50 minutes.
 func TestSlowUploadIsServed(t *testing.T) {
 	const pieces = 600
-	serveStalling(t, []byte("done"), func(conn net.Conn, read <-chan error) {
+	serveStalling(t, readThen([]byte("done")), func(conn net.Conn, read <-chan error) {
 		send(t, conn, fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", pieces*5000))
 		for range pieces {
 			send(t, conn, strings.Repeat("x", 5000))
@@ -95,7 +102,7 @@ func TestSlowUploadIsServed(t *testing.T) {
 
 func TestStalledUploadIsCut(t *testing.T) {
 	for name, sent := range map[string]string{"nothing": "", "a part": "xxxxx"} {
-		serveStalling(t, nil, func(conn net.Conn, read <-chan error) {
+		serveStalling(t, readThen(nil), func(conn net.Conn, read <-chan error) {
 			start := time.Now()
 			send(t, conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"+sent)
 			err := <-read
@@ -111,7 +118,7 @@ func TestStalledUploadIsCut(t *testing.T) {
 
 // TestTrickleIsCut: a byte now and then must not hold a body's memory for ever.
 func TestTrickleIsCut(t *testing.T) {
-	serveStalling(t, nil, func(conn net.Conn, read <-chan error) {
+	serveStalling(t, readThen(nil), func(conn net.Conn, read <-chan error) {
 		start := time.Now()
 		send(t, conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
 		go func() { _, _ = io.Copy(io.Discard, conn) }() // a pipe holds nothing: the answer needs a taker
@@ -132,7 +139,7 @@ func TestTrickleIsCut(t *testing.T) {
 func TestSlowReaderIsServedAndStalledOneCut(t *testing.T) {
 	answer := []byte(strings.Repeat("x", 40*pieceBytes))
 	const request = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"
-	serveStalling(t, answer, func(conn net.Conn, read <-chan error) {
+	serveStalling(t, readThen(answer), func(conn net.Conn, read <-chan error) {
 		send(t, conn, request)
 		res, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
 		if err != nil {
@@ -153,13 +160,36 @@ func TestSlowReaderIsServedAndStalledOneCut(t *testing.T) {
 			t.Errorf("write to a slow reader: %v", err)
 		}
 	})
-	serveStalling(t, answer, func(conn net.Conn, read <-chan error) {
+	serveStalling(t, readThen(answer), func(conn net.Conn, read <-chan error) {
 		send(t, conn, request)
 		start := time.Now()
 		err := <-read
 		var ne net.Error
 		if took := time.Since(start); took > 11*time.Second || !errors.As(err, &ne) || !ne.Timeout() {
 			t.Errorf("a reader that takes nothing was cut after %v: %v", took, err)
+		}
+	})
+}
+
+// TestUnreadBodyHoldsNothingUp: net/http reads the rest of a small body before
+// it sends an answer; a client that never sends it is answered all the same.
+func TestUnreadBodyHoldsNothingUp(t *testing.T) {
+	refuse := func(_ *stallReader, out *stallWriter) error {
+		out.WriteHeader(http.StatusUnauthorized)
+		return nil
+	}
+	serveStalling(t, refuse, func(conn net.Conn, read <-chan error) {
+		start := time.Now()
+		send(t, conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || res.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%v, %v", res, err)
+		}
+		if took := time.Since(start); took > unreadWait {
+			t.Errorf("answered after %v", took)
+		}
+		if err := <-read; err != nil {
+			t.Error(err)
 		}
 	})
 }
