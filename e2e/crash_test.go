@@ -20,6 +20,7 @@ import (
 // again. After each death the file opens, every invariant holds, every write
 // that was acknowledged is there, and every lock is as it was acknowledged.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	rounds := 200
 	if testing.Short() {
 		rounds = 10

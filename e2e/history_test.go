@@ -20,6 +20,7 @@ import (
 // is killed, stopped and started again, and has porcupine look for an order of
 // all that which a single lock could have produced.
 func TestLockHistory(t *testing.T) {
+	t.Parallel()
 	rounds := 12
 	if testing.Short() {
 		rounds = 2

@@ -10,6 +10,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -35,6 +36,14 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	buildDir = dir
+	flag.Parse()
+	// these tests wait for other processes, and for the client's 20 seconds
+	// between checkpoints, more than they compute
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		if err := f.Value.Set("8"); err != nil {
+			panic(err)
+		}
+	}
 	m.Run()
 	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)

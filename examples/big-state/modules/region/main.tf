@@ -6,7 +6,7 @@ locals {
   # One instance is the region itself; a cluster has 200 at the least, but for
   # the smallest sizes.
   inside   = var.size - 1
-  clusters = max(1, min(10, floor(local.inside / 200)))
+  clusters = max(1, min(100, floor(local.inside / 200)))
   each     = floor(local.inside / local.clusters)
   rest     = local.inside - local.clusters * local.each
 }
