@@ -260,6 +260,13 @@ func (c *stateCheck) version(n uint64, before *document, was []entry) (*document
 		return nil, nil, errors.New("its bytes are not those that were written")
 	}
 	d := &document{rec: v}
+	info, err := tfstate.Sniff(body)
+	if err != nil {
+		return nil, nil, err
+	}
+	if info.Serial != v.Serial || info.Lineage != v.Lineage || info.TerraformVersion != v.TerraformVersion {
+		c.problem("version %d is recorded with serial %d of lineage %s, its document says %d of %s", n, v.Serial, v.Lineage, info.Serial, info.Lineage)
+	}
 	if !v.Opaque {
 		if err := c.scan(d, body); err != nil {
 			return nil, nil, err

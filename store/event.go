@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,9 +93,9 @@ func (s *Store) NoteRequest(r wire.Request) {
 }
 
 // Request tells why a request was refused. Code: not_found.
-func (s *Store) Request(_ context.Context, id string) (wire.Request, error) {
+func (s *Store) Request(ctx context.Context, id string) (wire.Request, error) {
 	var out wire.Request
-	err := s.view(func(tx *bbolt.Tx) error {
+	look := func(tx *bbolt.Tx) error {
 		r, ok, err := getRec[wire.Request](tx, bRequest, []byte(id))
 		if err != nil {
 			return err
@@ -105,6 +106,17 @@ func (s *Store) Request(_ context.Context, id string) (wire.Request, error) {
 		}
 		out = *r
 		return nil
-	})
+	}
+	err := s.view(look)
+	if fault.Is(err, fault.NotFound) && s.commit != nil {
+		// it may have been noted a moment ago and wait to be written
+		err = s.commit.do(ctx, 0, func(tx *bbolt.Tx) error { return cmp.Or(look(tx), errFound) })
+		if errors.Is(err, errFound) {
+			err = nil
+		}
+	}
 	return out, err
 }
+
+// errFound ends a job that only looked.
+var errFound = errors.New("found")

@@ -88,15 +88,19 @@ func (s *Store) readContest(tx *bbolt.Tx, ref Ref, now time.Time) (*contest, err
 	return c, err
 }
 
-// ticket returns the place of a lock ID and its position from 1; nil and the
-// position that it would get when it has none.
+// ticket returns the place of a lock ID, or nil, and its position from 1 among
+// those who wait.
 func (c *contest) ticket(id string) (*ticketRec, int) {
-	for i, t := range c.tickets {
+	pos := 1
+	for _, t := range c.tickets {
 		if t.Info.ID == id {
-			return t, i + 1
+			return t, pos
+		}
+		if t.confirmed() {
+			pos++
 		}
 	}
-	return nil, len(c.tickets) + 1
+	return nil, pos
 }
 
 func (c *contest) holder(id string) *sessionRec {
@@ -121,8 +125,10 @@ func (c *contest) free(info wire.LockInfo) bool {
 			return false
 		}
 	}
-	_, pos := c.ticket(info.ID)
-	for _, t := range c.tickets[:pos-1] {
+	for _, t := range c.tickets {
+		if t.Info.ID == info.ID {
+			break
+		}
 		if t.confirmed() && !(plan && t.Info.Operation == wire.OperationPlan) {
 			return false
 		}
@@ -591,9 +597,12 @@ func (s *Store) LockState(_ context.Context, ref Ref) (wire.Lock, error) {
 				BaseVersion: h.BaseVersion, Stale: h.stale(now),
 			})
 		}
-		for i, t := range c.tickets {
+		for _, t := range c.tickets {
+			if !t.confirmed() {
+				continue // a refused request that may never come again has no place yet
+			}
 			out.Queue = append(out.Queue, wire.Waiter{
-				ID: t.Info.ID, Who: t.Info.Who, Operation: t.Info.Operation, Since: t.Since, LastSeen: minTime(t.LastSeen, now), Position: i + 1,
+				ID: t.Info.ID, Who: t.Info.Who, Operation: t.Info.Operation, Since: t.Since, LastSeen: minTime(t.LastSeen, now), Position: len(out.Queue) + 1,
 			})
 		}
 		return nil

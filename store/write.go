@@ -242,7 +242,7 @@ func (s *Store) judgeSession(tx *bbolt.Tx, w *writing) error {
 	case err != nil:
 		return err
 	case !ok:
-		return fault.New(fault.LockNotHeld, "the lock %s does not hold the state %s; nothing was stored", r.LockID, r.Ref.Name).
+		return fault.New(fault.LockNotHeld, "the lock %s does not hold the state %s: it was released, forced open or never taken", r.LockID, r.Ref.Name).
 			WithNext("see what was sent with: kl recover list --state %s; see the lock with: kl lock show %s", r.Ref.Name, r.Ref.Name)
 	case sess.PrincipalID != r.Actor.ID:
 		return fault.New(fault.LockForeign, "the lock %s on the state %s was taken by %s, not by these credentials", r.LockID, r.Ref.Name, sess.Principal)
