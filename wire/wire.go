@@ -167,6 +167,25 @@ type EnvironmentPatch struct {
 	RefusedKeepDays     *int64    `json:"refused_keep_days,omitempty"`
 }
 
+// Token is an automation token of an environment.
+type Token struct {
+	ID         string    `json:"id"`
+	Name       string    `json:"name"`
+	Role       string    `json:"role"` // write, plan, read, outputs
+	CreatedAt  time.Time `json:"created_at"`
+	ExpiresAt  time.Time `json:"expires_at,omitzero"`   // absent: never
+	LastUsedAt time.Time `json:"last_used_at,omitzero"` // absent: never used
+	RevokedAt  time.Time `json:"revoked_at,omitzero"`   // absent: valid
+	Secret     string    `json:"secret,omitempty"`      // only in the answer to the request that made it
+}
+
+// TokenRequest asks for a new token.
+type TokenRequest struct {
+	Name      string   `json:"name"`
+	Role      string   `json:"role,omitempty"`       // default write
+	ExpiresIn Duration `json:"expires_in,omitempty"` // 0s: never
+}
+
 // State is one state of an environment.
 type State struct {
 	Name          string    `json:"name"`

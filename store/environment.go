@@ -1,0 +1,182 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"kl/auth"
+	"kl/fault"
+	"kl/wire"
+)
+
+// Defaults of a new environment's limits on refused writes.
+const (
+	defaultRefusedLast  = 200
+	defaultRefusedBytes = 512 << 20
+	defaultRefusedDays  = 90
+)
+
+// newEnvironment is an environment with the settings that a new one has, but
+// for its slug.
+func newEnvironment(id, ws string, now time.Time) *environmentRec {
+	return &environmentRec{V: 1, Environment: wire.Environment{
+		EnvPublicID: id, WorkspaceID: ws, LockMode: modeExclusive, RecoveryHold: true,
+		RefusedKeepLast: defaultRefusedLast, RefusedKeepBytes: defaultRefusedBytes, RefusedKeepDays: defaultRefusedDays, CreatedAt: now,
+	}}
+}
+
+// putEnvironment puts a new environment and its slug.
+func putEnvironment(tx *bbolt.Tx, e *environmentRec) error {
+	id := []byte(e.EnvPublicID)
+	return errors.Join(putRec(tx, bEnvironment, id, e), put(tx, bSlug, pair(e.WorkspaceID, e.Slug), id))
+}
+
+// CreateEnvironment adds an environment to a workspace. The slug is required;
+// settings that patch leaves out are those of a new environment. Codes:
+// not_found for an unknown workspace, parameter_invalid.
+func (s *Store) CreateEnvironment(ctx context.Context, by Actor, ws string, patch wire.EnvironmentPatch) (wire.Environment, error) {
+	if patch.Slug == nil {
+		return wire.Environment{}, fault.New(fault.ParameterInvalid, "an environment needs a slug").WithNext(`send {"slug":"…"}, or: kl env create SLUG`)
+	}
+	e := newEnvironment(auth.NewID("env_"), ws, s.now())
+	if err := applyPatch(e, patch); err != nil {
+		return wire.Environment{}, err
+	}
+	err := s.commit.do(ctx, 2048, func(tx *bbolt.Tx) error {
+		if !has(tx, bWorkspace, []byte(ws)) {
+			return fault.New(fault.NotFound, "there is no workspace %.40q", ws).WithNext("see the workspace's id with: kl env show")
+		}
+		if has(tx, bSlug, pair(ws, e.Slug)) {
+			return slugTaken(e.Slug)
+		}
+		return broken(errors.Join(
+			putEnvironment(tx, e),
+			s.event(tx, wire.Event{
+				Kind: "environment_created", Principal: by.Display(), Workspace: ws, Environment: e.EnvPublicID, RequestID: by.RequestID,
+				Detail: map[string]any{"slug": e.Slug, "lock_mode": e.LockMode},
+			}),
+		))
+	})
+	return e.Environment, err
+}
+
+func slugTaken(slug string) error {
+	return fault.New(fault.ParameterInvalid, "the workspace has an environment %s already", slug).WithNext("choose another slug")
+}
+
+// Environment returns an environment. Code: unknown_environment.
+func (s *Store) Environment(_ context.Context, id string) (wire.Environment, error) {
+	var out wire.Environment
+	err := s.view(func(tx *bbolt.Tx) error {
+		e, ok, err := getRec[environmentRec](tx, bEnvironment, []byte(id))
+		if err == nil && !ok {
+			err = unknownEnvironment(id)
+		}
+		if err == nil {
+			out = e.Environment
+		}
+		return err
+	})
+	return out, err
+}
+
+// Environments lists the environments of a workspace, of all for "".
+func (s *Store) Environments(_ context.Context, ws string) ([]wire.Environment, error) {
+	out := []wire.Environment{}
+	err := s.view(func(tx *bbolt.Tx) error {
+		return eachRec(tx, bEnvironment, nil, func(_ []byte, e *environmentRec) (bool, error) {
+			if ws == "" || e.WorkspaceID == ws {
+				out = append(out, e.Environment)
+			}
+			return true, nil
+		})
+	})
+	return out, err
+}
+
+var slugForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
+
+// PatchEnvironment changes settings of an environment. Codes:
+// unknown_environment, parameter_invalid.
+func (s *Store) PatchEnvironment(ctx context.Context, by Actor, id string, patch wire.EnvironmentPatch) (wire.Environment, error) {
+	var out wire.Environment
+	err := s.commit.do(ctx, 2048, func(tx *bbolt.Tx) error {
+		e, ok, err := getRec[environmentRec](tx, bEnvironment, []byte(id))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return unknownEnvironment(id)
+		}
+		slug := e.Slug
+		if err := applyPatch(e, patch); err != nil {
+			return err
+		}
+		if e.Slug != slug && has(tx, bSlug, pair(e.WorkspaceID, e.Slug)) {
+			return slugTaken(e.Slug)
+		}
+		if e.Slug != slug {
+			if err := errors.Join(del(tx, bSlug, pair(e.WorkspaceID, slug)), put(tx, bSlug, pair(e.WorkspaceID, e.Slug), []byte(id))); err != nil {
+				return broken(err)
+			}
+		}
+		out = e.Environment
+		return broken(errors.Join(
+			putRec(tx, bEnvironment, []byte(id), e),
+			s.event(tx, wire.Event{Kind: "environment_changed", Principal: by.Display(), Workspace: e.WorkspaceID, Environment: id, RequestID: by.RequestID}),
+		))
+	})
+	return out, err
+}
+
+func validMode(mode string) bool { return mode == modeExclusive || mode == modeOptimistic }
+
+func applyPatch(e *environmentRec, p wire.EnvironmentPatch) error {
+	bad := func(format string, args ...any) error {
+		return fault.New(fault.ParameterInvalid, format, args...).WithNext("kl env set --help")
+	}
+	if p.Slug != nil {
+		if !slugForm.MatchString(*p.Slug) {
+			return bad("%.60q is not a slug: lower-case letters, digits and dashes, at most 40", *p.Slug)
+		}
+		e.Slug = *p.Slug
+	}
+	if p.LockMode != nil {
+		if !validMode(*p.LockMode) {
+			return bad("lock_mode %.40q is not known; it can be exclusive or optimistic", *p.LockMode)
+		}
+		e.LockMode = *p.LockMode
+	}
+	if p.RecoveryHold != nil {
+		e.RecoveryHold = *p.RecoveryHold
+	}
+	if p.LockIdleTTL != nil {
+		if d := time.Duration(*p.LockIdleTTL); d != 0 && d < time.Minute {
+			return bad("lock_idle_ttl %s is too short: 0 for never, or at least 1m", d)
+		}
+		e.LockIdleTTL = *p.LockIdleTTL
+	}
+	if p.MaxTerraformVersion != nil {
+		if _, ok := versionNumbers(*p.MaxTerraformVersion); *p.MaxTerraformVersion != "" && !ok {
+			return bad("max_terraform_version %.40q is not a version such as 1.11.4", *p.MaxTerraformVersion)
+		}
+		e.MaxTerraformVersion = *p.MaxTerraformVersion
+	}
+	for name, f := range map[string]struct{ from, to *int64 }{
+		"refused_keep_last": {p.RefusedKeepLast, &e.RefusedKeepLast}, "refused_keep_bytes": {p.RefusedKeepBytes, &e.RefusedKeepBytes},
+		"refused_keep_days": {p.RefusedKeepDays, &e.RefusedKeepDays},
+	} {
+		if f.from == nil {
+			continue
+		}
+		if *f.from < 0 {
+			return bad("%s %d is negative", name, *f.from)
+		}
+		*f.to = *f.from
+	}
+	return nil
+}
