@@ -34,7 +34,9 @@ func (s *Server) lock(c echo.Context) error {
 		}
 	}
 	start := time.Now()
-	err = s.await(c.Request().Context(), store.LockRequest{Ref: cl.ref(), Actor: cl.actor(), Info: info, Hold: max(s.opt.Hold, 0)})
+	err = s.store.Lock(c.Request().Context(), store.LockRequest{
+		Ref: cl.ref(), Actor: cl.actor(), Info: info, Hold: max(s.opt.Hold, 0), Stop: s.stopping.Done(), // the client is to come back to the next server
+	})
 	s.metrics.lock(time.Since(start), err)
 	if err != nil {
 		return err
@@ -42,37 +44,27 @@ func (s *Server) lock(c echo.Context) error {
 	return c.NoContent(http.StatusOK)
 }
 
-// await asks for the lock. When the server stops while the request waits, it
-// is asked again without waiting: the client is to get the ordinary refusal and
-// come back to the next server.
-func (s *Server) await(client context.Context, r store.LockRequest) error {
-	ctx, cancel := context.WithCancel(client)
-	defer cancel()
-	defer context.AfterFunc(s.stopping, cancel)()
-	err := s.store.Lock(ctx, r)
-	if errors.Is(err, context.Canceled) && client.Err() == nil {
-		r.Hold = 0
-		return s.store.Lock(client, r)
-	}
-	return err
-}
-
 // unlock gives a lock back, for UNLOCK and the alias's DELETE. Without an ID it
-// is terraform force-unlock, which does not send the ID that was typed.
+// is terraform force-unlock, which does not send the ID that was typed; an ID
+// with nothing beside it is that of tofu force-unlock. Both may release what
+// others took, which needs the right to write.
 func (s *Server) unlock(c echo.Context) error {
 	cl := callOf(c)
 	info, err := readLockInfo(c)
 	if err != nil {
 		return err
 	}
-	if info.ID == "" {
-		if err := s.store.Authorize(c.Request().Context(), cl.principal, cl.workspace, cl.environment, auth.WriteState); err != nil {
+	force := info.ID == "" || info.Operation == "" && info.Who == ""
+	if force {
+		err := s.store.Authorize(c.Request().Context(), cl.principal, cl.workspace, cl.environment, auth.WriteState)
+		if err != nil && info.ID == "" {
 			return err
 		}
+		force = err == nil
 	}
 	// a client that left while its release was on the way must not leave a lock
 	ctx := context.WithoutCancel(c.Request().Context())
-	if err := s.store.Unlock(ctx, store.UnlockRequest{Ref: cl.ref(), Actor: cl.actor(), ID: info.ID}); err != nil {
+	if err := s.store.Unlock(ctx, store.UnlockRequest{Ref: cl.ref(), Actor: cl.actor(), ID: info.ID, Force: force}); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusOK)

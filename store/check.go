@@ -39,17 +39,15 @@ func (r *CheckReport) problem(format string, args ...any) {
 // bytes that were written, and every invariant of ARCHITECTURE.md. progress is
 // called before each state. What is wrong is in the report; the error says
 // only that the check could not be made. Each state is seen as of one moment,
-// while the server may go on.
+// and others may write meanwhile, but for the time that bbolt's check takes.
 func (s *Store) Check(ctx context.Context, progress func(done, total int)) (CheckReport, error) {
 	r := CheckReport{Problems: []string{}, Whole: []string{}, Damaged: []string{}}
 	var sids []uint64
-	err := s.view(func(tx *bbolt.Tx) error {
-		for err := range tx.Check() {
-			r.problem("the file's structure: %v", err)
-		}
-		if len(r.Problems) > 0 {
-			return nil
-		}
+	err := s.structure(&r)
+	if err != nil || len(r.Problems) > 0 {
+		return r, err
+	}
+	err = s.view(func(tx *bbolt.Tx) error {
 		s.checkAccounts(tx, &r)
 		return eachKV(tx, bState, nil, func(k, _ []byte) (bool, error) {
 			sid, err := sidOf(k)
@@ -90,6 +88,20 @@ func (s *Store) Check(ctx context.Context, progress func(done, total int)) (Chec
 		progress(len(sids), len(sids))
 	}
 	return r, nil
+}
+
+// structure lets bbolt verify its pages. Its check compares with the list of
+// free pages, which belongs to the newest transaction: while the file is open
+// for writing no other writer may come in between.
+func (s *Store) structure(r *CheckReport) error {
+	tx, err := s.db.Begin(s.commit != nil)
+	if err != nil {
+		return fmt.Errorf("check the file's structure: %w", err)
+	}
+	for err := range tx.Check() {
+		r.problem("the file's structure: %v", err)
+	}
+	return tx.Rollback()
 }
 
 // checkAccounts verifies that names, slugs and token hashes point to records

@@ -5,16 +5,24 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
+	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
 )
 
-// Chunk codecs: the first byte of a stored chunk.
+// A stored chunk: one of these, the number of its dictionary, and a body. A
+// body begins with the form of what follows.
 const (
-	codecRaw   = 0 // the bytes
-	codecZstd  = 1 // zstd with the dictionary that the second and third byte name
-	codecPatch = 2 // what differs from a base chunk, between a common prefix and suffix
+	codecWhole = 1 // the body is the chunk
+	codecPatch = 2 // prefix and suffix lengths in a base chunk, and a body that comes between
+)
+
+const (
+	formRaw  = 0
+	formS2   = 1
+	formZstd = 2 // of records, never of chunks
 )
 
 // maxChunk bounds what one chunk decodes to.
@@ -47,56 +55,20 @@ func sampleDict(b []byte) []byte {
 // It is safe for concurrent use.
 type codec struct {
 	dict uint16
-	raw  []byte // of the dictionary
-
-	enc  sync.Pool // of *zstd.Encoder
-	once sync.Once
-	dec  *zstd.Decoder
-	err  error
+	d    *s2.Dict // nil: no dictionary
 }
 
-func newCodec(dict uint16, raw []byte) *codec { return &codec{dict: dict, raw: raw} }
-
-// The id in a frame tells dictionaries apart; zstd reserves low ones.
-func (c *codec) frameID() uint32 { return 1<<16 + uint32(c.dict) }
-
-func (c *codec) encoder() (*zstd.Encoder, error) {
-	if e, ok := c.enc.Get().(*zstd.Encoder); ok {
-		return e, nil
+func newCodec(dict uint16, raw []byte) *codec {
+	c := &codec{dict: dict}
+	if dict != 0 {
+		c.d = s2.MakeDict(raw, nil)
 	}
-	opts := []zstd.EOption{
-		zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
-		zstd.WithWindowSize(128 << 10), zstd.WithLowerEncoderMem(true), zstd.WithZeroFrames(true),
-	}
-	if c.dict != 0 {
-		opts = append(opts, zstd.WithEncoderDictRaw(c.frameID(), c.raw))
-	}
-	e, err := zstd.NewWriter(nil, opts...)
-	if err != nil {
-		return nil, fmt.Errorf("make an encoder: %w", err)
-	}
-	return e, nil
-}
-
-func (c *codec) decoder() (*zstd.Decoder, error) {
-	c.once.Do(func() {
-		opts := []zstd.DOption{zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxChunk), zstd.WithDecoderLowmem(true)}
-		if c.dict != 0 {
-			opts = append(opts, zstd.WithDecoderDictRaw(c.frameID(), c.raw))
-		}
-		c.dec, c.err = zstd.NewReader(nil, opts...)
-	})
-	return c.dec, c.err
+	return c
 }
 
 // encode returns the stored form of raw, a patch of base when base is given
 // and that is worth it.
-func (c *codec) encode(raw, base []byte) (stored []byte, patched bool, err error) {
-	e, err := c.encoder()
-	if err != nil {
-		return nil, false, err
-	}
-	defer c.enc.Put(e)
+func (c *codec) encode(raw, base []byte) (stored []byte, patched bool) {
 	if base != nil {
 		p, q := common(base, raw)
 		// a patch of most of the chunk would only make the next one's base older
@@ -104,10 +76,10 @@ func (c *codec) encode(raw, base []byte) (stored []byte, patched bool, err error
 			out := c.header(codecPatch)
 			out = binary.AppendUvarint(out, uint64(p))
 			out = binary.AppendUvarint(out, uint64(q))
-			return c.body(e, out, mid), true, nil
+			return c.body(out, mid), true
 		}
 	}
-	return c.body(e, c.header(codecZstd), raw), false, nil
+	return c.body(c.header(codecWhole), raw), false
 }
 
 func (c *codec) header(kind byte) []byte {
@@ -115,13 +87,20 @@ func (c *codec) header(kind byte) []byte {
 }
 
 // body appends raw to out, compressed if that helps: the byte before says.
-func (c *codec) body(e *zstd.Encoder, out, raw []byte) []byte {
-	n := len(out)
-	out = append(out, codecZstd)
-	if out = e.EncodeAll(raw, out); len(out)-n-1 >= len(raw) {
-		out = append(append(out[:n], codecRaw), raw...)
+func (c *codec) body(out, raw []byte) []byte {
+	n := len(out) + 1
+	out = slices.Grow(append(out, formS2), max(s2.MaxEncodedLen(len(raw)), len(raw)))
+	var enc []byte
+	if dst := out[n : n+s2.MaxEncodedLen(len(raw))]; c.d != nil {
+		enc = c.d.Encode(dst, raw)
+	} else {
+		enc = s2.Encode(dst, raw)
 	}
-	return out
+	if len(enc) < len(raw) {
+		return slices.Clone(out[:n+len(enc)]) // what is kept until the commit should not hold the spare room
+	}
+	out[n-1] = formRaw
+	return append(out, raw...)
 }
 
 var errDamaged = errors.New("the stored chunk is damaged")
@@ -141,7 +120,7 @@ func (c *codec) decode(dst, stored []byte, base func() ([]byte, error)) ([]byte,
 		return dst, errDamaged
 	}
 	switch rest := stored[3:]; stored[0] {
-	case codecZstd:
+	case codecWhole:
 		return c.unbody(dst, rest)
 	case codecPatch:
 		p, n := binary.Uvarint(rest)
@@ -169,18 +148,24 @@ func (c *codec) unbody(dst, b []byte) ([]byte, error) {
 	if len(b) == 0 {
 		return dst, errDamaged
 	}
-	if b[0] == codecRaw {
+	if b[0] == formRaw {
 		return append(dst, b[1:]...), nil
 	}
-	d, err := c.decoder()
-	if err != nil {
-		return dst, fmt.Errorf("make a decoder: %w", err)
+	n, err := s2.DecodedLen(b[1:])
+	if err != nil || n > maxChunk || b[0] != formS2 {
+		return dst, errDamaged
 	}
-	out, err := d.DecodeAll(b[1:], dst)
+	dst = slices.Grow(dst, n)
+	to := dst[len(dst) : len(dst)+n]
+	if c.d != nil {
+		_, err = c.d.Decode(to, b[1:])
+	} else {
+		_, err = s2.Decode(to, b[1:])
+	}
 	if err != nil {
 		return dst, fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	return out, nil
+	return dst[:len(dst)+n], nil
 }
 
 // common returns how long the common prefix and suffix of two texts are,
@@ -197,8 +182,7 @@ func common(a, b []byte) (prefix, suffix int) {
 	return prefix, suffix
 }
 
-// codecCache keeps the codecs of the states used last: making an encoder for a
-// dictionary takes longer than a checkpoint.
+// codecCache keeps the dictionaries of the states used last.
 type codecCache struct {
 	mu    sync.Mutex
 	byKey map[codecKey]*list.Element
@@ -258,18 +242,44 @@ func (cc *codecCache) add(k codecKey, c *codec) *codec {
 	return c
 }
 
-// plain compresses records that need no dictionary of a state.
-var recordCodec = newCodec(0, nil)
+// Records are few and may be long, so that zstd, which is slower and denser
+// than what chunks are kept in, is worth its time. Encoder and decoder are safe
+// for concurrent use.
+var (
+	recordEncoder = must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false), zstd.WithZeroFrames(true)))
+	recordDecoder = must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxChunk)))
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return v
+}
 
 // pack compresses a record if that helps.
-func pack(raw []byte) ([]byte, error) {
-	e, err := recordCodec.encoder()
-	if err != nil {
-		return nil, err
+func pack(raw []byte) []byte {
+	out := recordEncoder.EncodeAll(raw, []byte{formZstd})
+	if len(out) <= len(raw) {
+		return out
 	}
-	defer recordCodec.enc.Put(e)
-	return recordCodec.body(e, nil, raw), nil
+	return append([]byte{formRaw}, raw...)
 }
 
 // unpack reverses pack.
-func unpack(b []byte) ([]byte, error) { return recordCodec.unbody(nil, b) }
+func unpack(b []byte) ([]byte, error) {
+	if len(b) == 0 {
+		return nil, errDamaged
+	}
+	if b[0] == formRaw {
+		return append([]byte(nil), b[1:]...), nil
+	}
+	if b[0] != formZstd {
+		return nil, errDamaged
+	}
+	out, err := recordDecoder.DecodeAll(b[1:], nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return out, nil
+}

@@ -198,9 +198,9 @@ func (s *Store) mergeWrite(ctx context.Context, ref Ref, p *plan, v *view, choos
 			Element: merge.Element{Class: merge.Class(c.class), Address: c.address}, Data: c.class == classInstance && isData(c.address),
 			View: f.seen, Head: c.old, Ours: c.new,
 		}
-		verdict, overrides := it.Verdict()
+		verdict, overrides := it.Verdict(), it.Overrides()
 		if v.unknown {
-			verdict, overrides = blind(it)
+			verdict, overrides = blind(it), false
 		}
 		if verdict == merge.Conflict {
 			m.by[c.address] = f.by
@@ -245,17 +245,17 @@ func (t take) pick(address string) (merge.Verdict, bool) {
 
 // blind decides without a base: what only one side has stays, what both have
 // differently is a conflict.
-func blind(it merge.Item) (merge.Verdict, bool) {
+func blind(it merge.Item) merge.Verdict {
 	var none merge.Hash
 	switch {
 	case it.Ours == none:
-		return merge.Theirs, false
+		return merge.Theirs
 	case it.Head == none:
-		return merge.Ours, false
+		return merge.Ours
 	case it.Data || it.Class != merge.Instance:
-		return merge.Theirs, false
+		return merge.Theirs
 	}
-	return merge.Conflict, false
+	return merge.Conflict
 }
 
 func overlayOp(h [16]byte) changeOp {
@@ -480,11 +480,7 @@ func putOverlay(tx *bbolt.Tx, sid uint64, lockID string, overlay []change) error
 		}
 		return del(tx, bOverlay, k)
 	}
-	b, err := pack(appendChanges(nil, overlay))
-	if err != nil {
-		return err
-	}
-	return put(tx, bOverlay, k, b)
+	return put(tx, bOverlay, k, pack(appendChanges(nil, overlay)))
 }
 
 // changer tells who changed an address last, and in which version.

@@ -81,7 +81,8 @@ func (s *Store) plan(ctx context.Context, rec stateRec, h *head, oldBody []byte,
 	if err := s.compress(p, body.Bytes(), fr); err != nil {
 		return nil, err
 	}
-	return p, p.finish()
+	p.finish()
+	return p, nil
 }
 
 // invalidBody turns what the scanner says into a refusal; other errors pass.
@@ -342,10 +343,7 @@ func (s *Store) compress(p *plan, body []byte, fr []fresh) error {
 				return err
 			}
 		}
-		stored, patched, err := p.codec.encode(body[f.start:f.end], base)
-		if err != nil {
-			return err
-		}
+		stored, patched := p.codec.encode(body[f.start:f.end], base)
 		if !patched {
 			e.base = 0
 		}
@@ -390,13 +388,9 @@ func (s *Store) pickCodec(p *plan, body []byte) error {
 	n := int64(len(body))
 	if n >= dictMinState && (p.rec.Dict == 0 || n > dictRegrow*p.rec.DictBytes) && !p.opaque && p.rec.Dict < 1<<15 {
 		raw := sampleDict(body)
-		packed, err := pack(raw)
-		if err != nil {
-			return err
-		}
 		p.rec.Dict++
 		p.rec.DictBytes = n
-		p.dict, p.codec = packed, newCodec(p.rec.Dict, raw)
+		p.dict, p.codec = pack(raw), newCodec(p.rec.Dict, raw)
 		return nil
 	}
 	var err error
@@ -430,7 +424,7 @@ func (s *Store) loadDict(sid uint64, dict uint16) (raw []byte, err error) {
 // whole chunk list when the splices since the last one have become as long,
 // and a change list of its own when it is long. It comes after compress, which
 // may take bases out of the entries again.
-func (p *plan) finish() error {
+func (p *plan) finish() {
 	p.settle()
 	slices.Sort(p.deaths)
 	p.deaths = slices.Compact(p.deaths)
@@ -438,18 +432,12 @@ func (p *plan) finish() error {
 	for _, s := range p.splices {
 		debt += s.del + len(s.ins)
 	}
-	var err error
 	if p.unlisted && !p.opaque || p.head == nil || p.opaque != p.rec.Opaque || debt >= max(64, len(p.entries)) {
 		debt, p.splices = 0, nil
-		if p.whole, err = pack(encodeManifest(p.entries)); err != nil {
-			return err
-		}
+		p.whole = pack(encodeManifest(p.entries))
 	}
 	p.rec.SnapshotDebt = debt
 	if list := appendChanges(nil, p.changes); len(list) > inlineChanges {
-		if p.list, err = pack(list); err != nil {
-			return err
-		}
+		p.list = pack(list)
 	}
-	return nil
 }

@@ -40,10 +40,7 @@ const (
 // for its bytes would be lost with the refusal. It returns the refusal, which
 // names the refused write.
 func (s *Store) keep(ctx context.Context, r *WriteRequest, p *plan, b *base, refusal *fault.Error) error {
-	pieces, stored, err := packBody(r.Body.Bytes())
-	if err != nil {
-		return err
-	}
+	pieces, stored := packBody(r.Body.Bytes())
 	rec := refusedRec{V: 1, PrincipalID: r.Actor.ID, StoredBytes: stored, Pieces: len(pieces)}
 	rec.Refused = wire.Refused{
 		ID: auth.NewID("rw_"), CreatedAt: s.now(), Class: string(refusal.Class()), Code: string(refusal.Code), Detail: refusal.Detail,
@@ -60,7 +57,7 @@ func (s *Store) keep(ctx context.Context, r *WriteRequest, p *plan, b *base, ref
 		return err
 	}
 	var id string
-	err = s.commit.do(ctx, int(stored), func(tx *bbolt.Tx) error {
+	err := s.commit.do(ctx, int(stored), func(tx *bbolt.Tx) error {
 		id = rec.ID
 		return broken(s.putRefused(tx, r, rec, pieces, &id))
 	})
@@ -76,17 +73,12 @@ func hexSHA(b *Body) string {
 }
 
 // packBody compresses a body in pieces.
-func packBody(b []byte) (pieces [][]byte, stored int64, err error) {
-	n := (len(b) + refusedPiece - 1) / refusedPiece
-	pieces = make([][]byte, n)
-	err = parallel(min(4, max(n, 1)), n, func(i int) (err error) {
-		pieces[i], err = pack(b[i*refusedPiece : min(len(b), (i+1)*refusedPiece)])
-		return err
-	})
-	for _, p := range pieces {
-		stored += int64(len(p))
+func packBody(b []byte) (pieces [][]byte, stored int64) {
+	for p := range slices.Chunk(b, refusedPiece) {
+		pieces = append(pieces, pack(p))
+		stored += int64(len(pieces[len(pieces)-1]))
 	}
-	return pieces, stored, err
+	return pieces, stored
 }
 
 // explain adds to a conflict which addresses the write would have changed

@@ -174,10 +174,9 @@ func (s *Store) Lock(ctx context.Context, r LockRequest) error {
 		select {
 		case <-wake:
 		case <-timeout.C:
-			if refusal, err = s.stillLocked(&r); err != nil {
-				return err
-			}
-			return refusal
+			return s.stillLocked(&r)
+		case <-r.Stop:
+			return s.stillLocked(&r)
 		case <-ctx.Done():
 			s.giveUp(l, &r)
 			return ctx.Err()
@@ -207,16 +206,15 @@ func (s *Store) couldLock(r *LockRequest) (free bool, err error) {
 }
 
 // stillLocked is the refusal as things stand now.
-func (s *Store) stillLocked(r *LockRequest) (refusal, err error) {
-	err = s.view(func(tx *bbolt.Tx) error {
+func (s *Store) stillLocked(r *LockRequest) error {
+	return s.view(func(tx *bbolt.Tx) error {
 		c, err := s.readContest(tx, r.Ref, s.now())
-		if err == nil {
-			_, pos := c.ticket(r.Info.ID)
-			refusal = c.refusal(r, pos, s.now())
+		if err != nil {
+			return err
 		}
-		return err
+		_, pos := c.ticket(r.Info.ID)
+		return c.refusal(r, pos, s.now())
 	})
-	return refusal, err
 }
 
 // tryLock decides on a LOCK in one transaction: it grants, or gives or renews a

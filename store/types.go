@@ -47,6 +47,9 @@ type LockRequest struct {
 	// Hold is how long a repeated request may be held open until the lock is
 	// free; 0 means not at all.
 	Hold time.Duration
+	// Stop, when closed, ends the holding with the ordinary refusal; the
+	// request keeps its place in the queue. May be nil.
+	Stop <-chan struct{}
 }
 
 // UnlockRequest gives a lock back. ID "" is a force-unlock: it releases the

@@ -173,7 +173,7 @@ func (v *versionRec) encode() ([]byte, error) {
 	} else {
 		b = appendChanges(b, v.changes)
 	}
-	return pack(b)
+	return pack(b), nil
 }
 
 func decodeVersion(b []byte) (*versionRec, error) {
