@@ -14,7 +14,7 @@ import (
 )
 
 // admitted puts a route's handler behind the question who asks and whether they
-// may. No byte of the body is read before it is answered.
+// may. No byte of the body is read before it is answered, but for keepEnded.
 func (s *Server) admitted(rt Route) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		cl := callOf(c)
@@ -42,7 +42,7 @@ func (s *Server) admit(c echo.Context, cl *call, rt Route) error {
 	cl.workspace, cl.environment = c.Param("ws"), c.Param("env")
 	user, basic, err := s.authenticate(c.Request(), cl, rt)
 	if err != nil {
-		return err
+		return s.keepEnded(c, cl, rt, err)
 	}
 	p := cl.principal
 	if basic && (user == "" || p.Workspace != "" && user != p.Workspace || rt.Access == StatePath && user != cl.workspace) {

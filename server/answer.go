@@ -11,9 +11,14 @@ import (
 )
 
 // answer sends a JSON document of the control API.
-func answer(c echo.Context, v any) error {
+func answer(c echo.Context, v any) error { return answerWith(c, http.StatusOK, v) }
+
+// created answers with what was made.
+func created(c echo.Context, v any) error { return answerWith(c, http.StatusCreated, v) }
+
+func answerWith(c echo.Context, status int, v any) error {
 	c.Response().Header().Set(echo.HeaderCacheControl, "no-store")
-	return c.JSON(http.StatusOK, v)
+	return c.JSON(status, v)
 }
 
 // listOf makes the form of listings out of items that need no pages.

@@ -115,6 +115,19 @@ func decode(c echo.Context, v any) error {
 	if err != nil {
 		return err
 	}
+	return unmarshal(b, v)
+}
+
+// decodeIfAny is decode where a request without a body asks for the defaults.
+func decodeIfAny(c echo.Context, v any) error {
+	b, err := readSmall(c, maxControlBody)
+	if err != nil || len(bytes.TrimSpace(b)) == 0 {
+		return err
+	}
+	return unmarshal(b, v)
+}
+
+func unmarshal(b []byte, v any) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(b, &members); err != nil || members == nil {
 		return notJSON(err)

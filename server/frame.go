@@ -156,6 +156,9 @@ func (s *Server) finish(c echo.Context, cl *call) {
 		if serial, ok := p.Extra["latest_serial"]; ok {
 			ev.Interface(fieldLatestSerial, serial)
 		}
+		if a, ok := p.Extra["conflicting_addresses"].([]string); ok {
+			ev.Strs(fieldAddresses, a[:min(len(a), maxLoggedAddresses)]).Interface(fieldAddressCount, p.Extra["conflicting_count"])
+		}
 	}
 	if cl.cause != nil {
 		ev.AnErr(fieldError, cl.cause)

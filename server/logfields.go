@@ -19,7 +19,12 @@ const (
 	fieldClass         = "class"
 	fieldCode          = "code"
 	fieldLatestSerial  = "latest_serial"
+	fieldAddresses     = "conflicting_addresses" // of a conflict, the first ten
+	fieldAddressCount  = "conflicting_count"     // how many there are
 	fieldError         = "error"
 	fieldStack         = "stack"
 	fieldPath          = "path"
 )
+
+// maxLoggedAddresses bounds the addresses in a line; the refusal has more.
+const maxLoggedAddresses = 10

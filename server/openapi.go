@@ -104,8 +104,8 @@ func (d *description) operation(rt Route) object {
 	switch {
 	case rt.Body != nil:
 		op["requestBody"] = object{"content": object{echo.MIMEApplicationJSON: object{"schema": d.schema(reflect.TypeOf(rt.Body))}}}
-	case (rt.Method == http.MethodPost || rt.Method == http.MethodPut) && rt.Access == StatePath:
-		op["requestBody"] = object{"required": true, "content": object{echo.MIMEApplicationJSON: object{}}}
+	case rt.Takes != "":
+		op["requestBody"] = object{"required": true, "content": object{rt.Takes: object{}}}
 	}
 	return op
 }
@@ -142,6 +142,7 @@ var (
 	timeType     = reflect.TypeFor[time.Time]()
 	durationType = reflect.TypeFor[wire.Duration]()
 	rawType      = reflect.TypeFor[json.RawMessage]()
+	takeType     = reflect.TypeFor[wire.Take]()
 )
 
 // schema describes a type of package wire as encoding/json writes it.
@@ -153,6 +154,11 @@ func (d *description) schema(t reflect.Type) object {
 		return object{"type": "string", "description": "a duration such as 90s or 720h"}
 	case rawType:
 		return object{}
+	case takeType:
+		return object{"oneOf": []object{
+			{"type": "string", "enum": []string{wire.TakeDisjoint, wire.TakeMine, wire.TakeTheirs}},
+			{"type": "object", "description": "a side for each address", "additionalProperties": object{"type": "string", "enum": []string{wire.TakeMine, wire.TakeTheirs}}},
+		}}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:

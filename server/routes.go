@@ -39,6 +39,7 @@ type Route struct {
 	Summary string
 	Query   []Param
 	Body    any    // example value of the JSON body's type, nil without one
+	Takes   string // media of the body when it is no JSON of ours
 	Answer  any    // of the JSON answer's type
 	Media   string // of the answer when it is no JSON of ours
 	Status  int    // of success, 0: 200
@@ -88,11 +89,11 @@ func Routes() []Route {
 		},
 		{
 			Method: http.MethodPost, Path: dataPath, Access: StatePath, Action: auth.WriteState, handle: (*Server).postState,
-			Summary: "Store a new version", Query: lockID, Media: echo.MIMEApplicationJSON,
+			Summary: "Store a new version", Query: lockID, Takes: echo.MIMEApplicationJSON,
 		},
 		{
 			Method: http.MethodPut, Path: dataPath, Access: StatePath, Action: auth.WriteState, handle: (*Server).postState,
-			Summary: "Store a new version, as POST", Query: lockID, Media: echo.MIMEApplicationJSON,
+			Summary: "Store a new version, as POST", Query: lockID, Takes: echo.MIMEApplicationJSON,
 		},
 		{
 			Method: http.MethodDelete, Path: dataPath, Access: StatePath, Action: auth.WriteState, handle: (*Server).deleteDataState,
@@ -155,10 +156,26 @@ func Routes() []Route {
 			Method: http.MethodGet, Path: "/v1/workspaces/{ws}/environments", Access: Operator, handle: (*Server).environments,
 			Summary: "A workspace's environments", Answer: wire.List[wire.Environment]{},
 		},
+		{
+			Method: http.MethodPost, Path: "/v1/workspaces/{ws}/environments", Access: Operator, handle: (*Server).createEnvironment,
+			Summary: "Add an environment; slug is required, other settings have defaults", Body: wire.EnvironmentPatch{}, Answer: wire.Environment{}, Status: http.StatusCreated,
+		},
 		{Method: http.MethodGet, Path: envPath, Access: Environment, Action: auth.ReadState, handle: (*Server).environment, Summary: "One environment", Answer: wire.Environment{}},
 		{
 			Method: http.MethodPatch, Path: envPath, Access: Operator, handle: (*Server).patchEnvironment,
 			Summary: "Change an environment's settings", Body: wire.EnvironmentPatch{}, Answer: wire.Environment{},
+		},
+		{
+			Method: http.MethodGet, Path: envPath + "/tokens", Access: Operator, handle: (*Server).tokens,
+			Summary: "An environment's automation tokens, without their secrets", Answer: wire.List[wire.Token]{},
+		},
+		{
+			Method: http.MethodPost, Path: envPath + "/tokens", Access: Operator, handle: (*Server).createToken,
+			Summary: "Issue an automation token; the answer alone has its secret", Body: wire.TokenRequest{}, Answer: wire.Token{}, Status: http.StatusCreated,
+		},
+		{
+			Method: http.MethodDelete, Path: envPath + "/tokens/{id}", Access: Operator, handle: (*Server).revokeToken,
+			Summary: "Revoke an automation token", Status: http.StatusNoContent,
 		},
 
 		{
@@ -166,6 +183,10 @@ func Routes() []Route {
 			Summary: "An environment's states, by name", Query: paging, Answer: wire.List[wire.State]{},
 		},
 		{Method: http.MethodGet, Path: statePath, Access: Environment, Action: auth.ReadState, handle: (*Server).state, Summary: "One state", Answer: wire.State{}},
+		{
+			Method: http.MethodPatch, Path: statePath, Access: Environment, Action: auth.WriteState, handle: (*Server).patchState,
+			Summary: "Change a state's settings; an empty lock_mode is the environment's", Body: wire.StatePatch{}, Answer: wire.State{},
+		},
 		{
 			Method: http.MethodDelete, Path: statePath, Access: Environment, Action: auth.WriteState, handle: (*Server).deleteState,
 			Summary: "Move the state to the trash", Query: lockID, Status: http.StatusNoContent,
@@ -203,8 +224,16 @@ func Routes() []Route {
 			Summary: "Refused writes that are kept", Answer: wire.List[wire.Refused]{},
 		},
 		{
+			Method: http.MethodPost, Path: statePath + "/refused", Access: Environment, Action: auth.WriteState, handle: (*Server).addRefused,
+			Summary: "Keep a document, such as an errored.tfstate, as a refused write that can be merged", Takes: echo.MIMEApplicationJSON, Answer: wire.Refused{},
+		},
+		{
 			Method: http.MethodGet, Path: statePath + "/refused/{id}", Access: Environment, Action: auth.ReadState, handle: (*Server).refusedBytes,
 			Summary: "A refused write's exact bytes", Media: mediaBytes,
+		},
+		{
+			Method: http.MethodPost, Path: statePath + "/refused/{id}/merge", Access: Environment, Action: auth.WriteState, handle: (*Server).mergeRefused,
+			Summary: "Merge a refused write into the head, or show what that would do", Body: wire.MergeRequest{}, Answer: wire.MergeResult{},
 		},
 		{
 			Method: http.MethodDelete, Path: statePath + "/refused/{id}", Access: Environment, Action: auth.WriteState, handle: (*Server).discardRefused,

@@ -1,0 +1,43 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"kl/fault"
+	"kl/store"
+)
+
+// keepEnded looks at a write whose credentials have expired or were revoked.
+// It is refused in any case. But when it names an open session that these very
+// credentials took, it tells of what exists already: then its body is read and
+// kept. Nobody else gets as far as that.
+func (s *Server) keepEnded(c echo.Context, cl *call, rt Route, refusal error) error {
+	write := rt.Path == dataPath && (rt.Method == http.MethodPost || rt.Method == http.MethodPut)
+	if !write || !fault.Is(refusal, fault.CredentialsExpired) && !fault.Is(refusal, fault.CredentialsRevoked) {
+		return refusal
+	}
+	ctx := c.Request().Context()
+	user, secret, basic := credentials(c.Request())
+	id, err := queryLockID(c)
+	if err != nil || id == "" || basic && user != cl.workspace || setState(c, cl) != nil {
+		return refusal
+	}
+	p, ok := s.store.EndedSession(ctx, secret, cl.ref(), id)
+	if !ok || p.Workspace != cl.workspace || p.Environment != cl.environment {
+		return refusal
+	}
+	cl.principal, cl.known = p, true
+	body, err := s.receive(c)
+	if err != nil {
+		return refusal
+	}
+	defer body.Release()
+	err = s.store.KeepRefused(context.WithoutCancel(ctx), store.WriteRequest{Ref: cl.ref(), Actor: cl.actor(), LockID: id, Body: body}, fault.Of(refusal))
+	if fault.ClassOf(err) == fault.Invalid {
+		return refusal // no state: there is nothing to keep
+	}
+	return err
+}
