@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -194,7 +195,15 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 		}
 		body = b
 	}
-	res, err := c.do(ctx, control, method, path, query, body, http.Header{"Accept": {"application/json"}})
+	return c.answer(ctx, method, path, query, body, nil, out)
+}
+
+// answer sends a body as it is and reads the JSON of the answer into out where
+// that is not nil.
+func (c *Client) answer(ctx context.Context, method, path string, query url.Values, body []byte, header http.Header, out any) error {
+	h := http.Header{"Accept": {"application/json"}}
+	maps.Copy(h, header)
+	res, err := c.do(ctx, control, method, path, query, body, h)
 	if err != nil {
 		return err
 	}

@@ -48,10 +48,7 @@ func (c *Client) Push(ctx context.Context, r Ref, lockID string, body []byte) (W
 	if body == nil {
 		body = []byte{}
 	}
-	sum := md5.Sum(body) //nolint:gosec // as above
-	res, err := c.do(ctx, data, http.MethodPost, r.Path(), q, body, http.Header{
-		"Content-Md5": {base64.StdEncoding.EncodeToString(sum[:])},
-	})
+	res, err := c.do(ctx, data, http.MethodPost, r.Path(), q, body, digest(body))
 	if err != nil {
 		return Written{}, err
 	}
@@ -60,6 +57,12 @@ func (c *Client) Push(ctx context.Context, r Ref, lockID string, body []byte) (W
 	w.Version, _ = strconv.ParseUint(res.Header.Get(wire.HeaderVersion), 10, 64)
 	w.Serial, _ = strconv.ParseUint(res.Header.Get(wire.HeaderSerial), 10, 64)
 	return w, nil
+}
+
+// digest is the header that lets the server see that all has come.
+func digest(body []byte) http.Header {
+	sum := md5.Sum(body) //nolint:gosec // as above
+	return http.Header{"Content-Md5": {base64.StdEncoding.EncodeToString(sum[:])}}
 }
 
 // Lock takes a state's lock, as Terraform does. Asking again with the same ID

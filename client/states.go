@@ -90,6 +90,27 @@ func (c *Client) PatchEnvironment(ctx context.Context, env string, p wire.Enviro
 	return e, c.call(ctx, http.MethodPatch, wire.EnvironmentPath(env), nil, p, &e)
 }
 
+// CreateEnvironment adds an environment to a workspace; the slug is required.
+func (c *Client) CreateEnvironment(ctx context.Context, workspace string, p wire.EnvironmentPatch) (e wire.Environment, err error) {
+	return e, c.call(ctx, http.MethodPost, "/v1/workspaces/"+url.PathEscape(workspace)+"/environments", nil, p, &e)
+}
+
+// Tokens lists the automation tokens of an environment, without their secrets.
+func (c *Client) Tokens(ctx context.Context, env string) iter.Seq2[wire.Token, error] {
+	return pages[wire.Token](ctx, c, wire.EnvironmentPath(env)+"/tokens", nil)
+}
+
+// CreateToken issues an automation token. Its secret is in the answer, and
+// cannot be had again.
+func (c *Client) CreateToken(ctx context.Context, env string, q wire.TokenRequest) (t wire.Token, err error) {
+	return t, c.call(ctx, http.MethodPost, wire.EnvironmentPath(env)+"/tokens", nil, q, &t)
+}
+
+// RevokeToken ends an automation token.
+func (c *Client) RevokeToken(ctx context.Context, env, id string) error {
+	return c.call(ctx, http.MethodDelete, wire.EnvironmentPath(env)+"/tokens/"+url.PathEscape(id), nil, nil, nil)
+}
+
 // States lists the states of an environment.
 func (c *Client) States(ctx context.Context, env string) iter.Seq2[wire.State, error] {
 	return pages[wire.State](ctx, c, wire.EnvironmentPath(env)+"/states", nil)
@@ -98,6 +119,11 @@ func (c *Client) States(ctx context.Context, env string) iter.Seq2[wire.State, e
 // State returns what is known of a state besides its bytes.
 func (c *Client) State(ctx context.Context, env, state string) (s wire.State, err error) {
 	return s, c.call(ctx, http.MethodGet, wire.ControlStatePath(env, state), nil, nil, &s)
+}
+
+// PatchState changes the settings of a state that are not nil in p.
+func (c *Client) PatchState(ctx context.Context, env, state string, p wire.StatePatch) (s wire.State, err error) {
+	return s, c.call(ctx, http.MethodPatch, wire.ControlStatePath(env, state), nil, p, &s)
 }
 
 // DeleteState moves a state to the trash.
@@ -151,6 +177,21 @@ func (c *Client) RefusedList(ctx context.Context, env, state string) iter.Seq2[w
 // answer.
 func (c *Client) RefusedBody(ctx context.Context, env, state, id string) (*Bytes, error) {
 	return c.bytes(ctx, control, wire.ControlStatePath(env, state)+"/refused/"+url.PathEscape(id))
+}
+
+// AddRefused brings in a document, such as an errored.tfstate, as a refused
+// write that can be merged. The same bytes again are the same refused write.
+func (c *Client) AddRefused(ctx context.Context, env, state string, body []byte) (r wire.Refused, err error) {
+	if body == nil {
+		body = []byte{}
+	}
+	return r, c.answer(ctx, http.MethodPost, wire.ControlStatePath(env, state)+"/refused", nil, body, digest(body), &r)
+}
+
+// MergeRefused merges a refused write into the newest version, or tells what
+// that would do. Without q.Take an overlap is code overlap_conflict.
+func (c *Client) MergeRefused(ctx context.Context, env, state, id string, q wire.MergeRequest) (m wire.MergeResult, err error) {
+	return m, c.call(ctx, http.MethodPost, wire.ControlStatePath(env, state)+"/refused/"+url.PathEscape(id)+"/merge", nil, q, &m)
 }
 
 // DiscardRefused settles a refused write by giving it up.

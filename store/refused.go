@@ -84,7 +84,13 @@ func packBody(b []byte) (pieces [][]byte, stored int64) {
 // explain adds to a conflict which addresses the write would have changed
 // against the head, and who changed them since its base.
 func (s *Store) explain(r *WriteRequest, p *plan, refusal *fault.Error) {
-	if refusal.Class() != fault.Conflict || p.unlisted {
+	if refusal.Class() != fault.Conflict {
+		return
+	}
+	if refusal.Details["latest_serial"] == nil {
+		refusal.With("latest_serial", p.rec.Serial).With("latest_version", p.rec.Head).With("base_serial", p.top.serial-min(1, p.top.serial))
+	}
+	if p.unlisted {
 		return
 	}
 	addresses, n := []string{}, 0
