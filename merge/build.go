@@ -136,18 +136,15 @@ func (m *merger) laidOut(raw []byte, depth int) ([]byte, error) {
 // text returns an element of ours as it stands in the head.
 func (m *merger) text(i *item) ([]byte, error) {
 	raw := i.raw(m.ours.b)
-	switch i.class {
-	case Instance:
+	if i.class == Instance {
 		return m.laidOut(raw, 4)
-	case Output:
-		if m.same {
-			return raw, nil
-		}
-		_, value := member(raw, 0)
-		text, err := m.laidOut(raw[value:], 2)
-		return slices.Concat(raw[:stringEnd(raw, 0)], []byte(m.layout.colon()), text), err
 	}
-	return m.laidOut(raw, 2)
+	if i.class == Check || m.same {
+		return m.laidOut(raw, 2)
+	}
+	_, value := member(raw, 0)
+	text, err := m.laidOut(raw[value:], 2)
+	return append(m.layout.name(raw[:stringEnd(raw, 0)]), text...), err
 }
 
 // scalars replaces the serial and the version.
@@ -179,8 +176,8 @@ func (m *merger) scalars(opt Options) error {
 
 // member adds a member to the end of the document.
 func (m *merger) member(name string, value []byte) {
-	m.members = append(m.members, ","+m.layout.line(1)+`"`+name+`"`+m.layout.colon()...)
-	m.members = append(m.members, value...)
+	m.members = append(m.members, ","+m.layout.line(1)...)
+	m.members = append(append(m.members, m.layout.name([]byte(`"`+name+`"`))...), value...)
 }
 
 // apply copies the head with the edits.

@@ -9,11 +9,6 @@ import (
 	"kl/merge"
 )
 
-// whole is the two documents as one stretch.
-func whole(head, ours []byte) []merge.Stretch {
-	return []merge.Stretch{{HeadEnd: len(head), OursEnd: len(ours)}}
-}
-
 // TestAdditionsAsTerraformWritesThem merges two sides that each added instances, and expects the bytes of a state with
 // both.
 func TestAdditionsAsTerraformWritesThem(t *testing.T) {

@@ -3,28 +3,38 @@ package merge
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
 // layout is how a document is laid out: every member and element on a line of its own, indented by units, as
-// Terraform writes it, or all in one line, as OpenTofu does.
+// Terraform writes it, or all in one line, as OpenTofu does. Layouts that are equal agree.
 type layout struct {
 	lines bool
 	unit  string
+	first string // white space before the first member, but for line ends
+	colon string // white space behind the first colon
 }
 
-// layoutOf goes by what stands before the document's first member.
+// layoutOf goes by the document's first member.
 func layoutOf(b []byte) layout {
 	open := space(b, 0)
 	if open >= len(b) {
 		return layout{}
 	}
-	first := b[open+1 : space(b, open+1)]
-	nl := bytes.LastIndexByte(first, '\n')
-	if nl < 0 {
-		return layout{}
+	i := space(b, open+1)
+	l := layout{first: string(b[open+1 : i])}
+	if nl := strings.LastIndexByte(l.first, '\n'); nl >= 0 {
+		l.lines = true
+		l.first = l.first[nl+1:]
+		l.unit = l.first
 	}
-	return layout{lines: true, unit: string(first[nl+1:])}
+	if i < len(b) && b[i] == '"' {
+		if colon := space(b, stringEnd(b, i)); colon < len(b) {
+			l.colon = string(b[colon+1 : space(b, colon+1)])
+		}
+	}
+	return l
 }
 
 // line is what stands before an element that is within that many containers.
@@ -35,12 +45,12 @@ func (l layout) line(depth int) string {
 	return "\n" + strings.Repeat(l.unit, depth)
 }
 
-// colon is what stands between a member's name and its value.
-func (l layout) colon() string {
+// name is a member up to its value.
+func (l layout) name(quoted []byte) []byte {
 	if !l.lines {
-		return ":"
+		return slices.Concat(quoted, []byte{':'})
 	}
-	return ": "
+	return slices.Concat(quoted, []byte(": "))
 }
 
 // apply lays out a JSON value that stands within that many containers.

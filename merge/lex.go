@@ -82,6 +82,18 @@ func member(b []byte, i int) (name []byte, value int) {
 	return b[i+1 : max(end-1, i+1)], value
 }
 
+// names returns the names of an object's members, as far as they are within b.
+func names(b []byte) (all [][]byte) {
+	for i := space(b, 1); i < len(b) && b[i] == '"'; i = space(b, i) {
+		name, value := member(b, i)
+		all = append(all, name)
+		if i = space(b, valueEnd(b, value)); i < len(b) && b[i] == ',' {
+			i++
+		}
+	}
+	return all
+}
+
 // topNames are the members of the document that a merge writes.
 var topNames = [...]struct {
 	bit  uint16

@@ -3,6 +3,7 @@ package merge
 import (
 	"errors"
 	"io"
+	"slices"
 
 	"kl/tfstate"
 )
@@ -33,14 +34,13 @@ type container struct {
 	seen  bool
 }
 
-// in returns the list of that stretch, or nil.
+// in returns the list of that stretch, or nil. Lists are in the order of their stretches.
 func in(lists []*list, stretch int) *list {
-	for _, l := range lists {
-		if l.stretch == stretch {
-			return l
-		}
+	i, found := slices.BinarySearchFunc(lists, stretch, func(l *list, n int) int { return l.stretch - n })
+	if !found {
+		return nil
 	}
-	return nil
+	return lists[i]
 }
 
 // list is the part of a container, or of a resource's instances, that lies in one stretch.
@@ -76,9 +76,9 @@ type item struct {
 	start, end int // -1 where it is outside of the stretch
 	list       *list
 	at         int
-	twin       *item  // the same one on the other side
-	taken      bool   // as ours has it
-	drop       bool   // it goes
+	twin       *item // the same one on the other side
+	taken      bool  // as ours has it
+	drop       bool  // it goes
 }
 
 // resource is a resource with what the stretches hold of it.
@@ -92,6 +92,15 @@ type resource struct {
 	tail    [][]byte // names of the members behind the instances
 	places  []*item  // in the lists of resources
 	lists   []*list  // of its instances
+}
+
+// placeIn returns the resource's item in the list of that stretch, or its first one.
+func (r *resource) placeIn(stretch int) *item {
+	i, found := slices.BinarySearchFunc(r.places, stretch, func(p *item, n int) int { return p.list.stretch - n })
+	if !found {
+		i = 0
+	}
+	return r.places[i]
 }
 
 // whole reports whether all of the resource is in one stretch.
@@ -185,17 +194,19 @@ func (r *reader) begin(ctx tfstate.Context) error {
 		}
 		return nil
 	}
-	l := &list{stretch: r.stretch}
-	before := spaceBefore(r.b, r.pos)
+	l := &list{stretch: r.stretch, left: spaceBefore(r.b, r.pos), opened: ctx.First}
+	want := byte(',')
 	switch {
-	case before == 0:
-		return cannot("a stretch of %s starts outside of all elements", r.what)
+	case ctx.First && ctx.Kind == tfstate.CutOutput:
+		want = '{'
 	case ctx.First:
-		l.opened, l.left = true, before
-	case r.b[before-1] != ',':
+		want = '['
+	}
+	if l.left == 0 || r.b[l.left-1] != want {
 		return cannot("a stretch of %s does not start where an element begins", r.what)
-	default:
-		l.left = spaceBefore(r.b, before-1)
+	}
+	if !ctx.First {
+		l.left = spaceBefore(r.b, l.left-1)
 	}
 	if ctx.Kind != tfstate.CutInstance {
 		r.place, r.list = inList, l
@@ -336,7 +347,7 @@ func (r *reader) topMember(b []byte, i int) int {
 	case tfstate.TopCheckResults:
 		c, r.kind = &r.checks, tfstate.CutCheck
 	}
-	if c != nil && (b[value] == '{' || b[value] == '[') {
+	if c != nil && value < len(b) && (b[value] == '{' || b[value] == '[') {
 		r.place, r.list = inList, &list{stretch: r.stretch, opened: true, left: value + 1}
 		c.seen = true
 		c.lists = append(c.lists, r.list)
@@ -365,25 +376,29 @@ func (r *reader) finish(end int) {
 	}
 }
 
-// skim looks for the serial and the version among the members before outputs and resources, where no stretch has them.
+// skimLimit is how much of a document is read again for members that are in no stretch.
+const skimLimit = 1 << 20
+
+// skim looks for the serial and the version among the first members, where no stretch has them.
 func (d *document) skim() {
-	probe := &document{b: d.b}
-	r := &reader{document: probe, place: inTop}
-	for i := space(d.b, 0) + 1; ; i++ {
-		if i = space(d.b, i); i >= len(d.b) || d.b[i] != '"' {
+	b := d.b[:min(len(d.b), skimLimit)]
+	r := &reader{document: &document{b: b}}
+	for i := space(b, 0) + 1; ; i++ {
+		if i = space(b, i); i >= len(b) || b[i] != '"' {
 			break
 		}
-		if i = r.topMember(d.b, i); r.place != inTop {
-			break
+		r.place = inTop
+		if i = r.topMember(b, i); r.place != inTop {
+			i = valueEnd(b, i-1)
 		}
-		if i = space(d.b, i); i >= len(d.b) || d.b[i] != ',' {
-			break
+		if i = space(b, i); i >= len(b) || b[i] != ',' && b[i] != '}' {
+			break // what the limit cut off counts for nothing
 		}
-	}
-	if d.serial.end == 0 {
-		d.serial = probe.serial
-	}
-	if d.version.end == 0 {
-		d.version = probe.version
+		if d.serial.end == 0 {
+			d.serial = r.serial
+		}
+		if d.version.end == 0 {
+			d.version = r.version
+		}
 	}
 }

@@ -95,35 +95,23 @@ func (m *merger) resources() error {
 			return err
 		}
 		for _, p := range h.places {
-			if len(o.places) == 0 {
-				break
-			}
-			p.twin = o.places[0]
-			for _, q := range o.places {
-				if q.list.stretch == p.list.stretch {
-					p.twin = q
-				}
+			if len(o.places) > 0 {
+				p.twin = o.placeIn(p.list.stretch)
 			}
 		}
 	}
 	for _, o := range m.ours.all {
-		h := m.head.byName[o.Resource]
-		if h == nil {
-			_, _, added, err := m.pair(nil, o.lists, false)
-			if err != nil {
-				return err
+		if h := m.head.byName[o.Resource]; h != nil {
+			for _, p := range o.places {
+				p.twin = h.placeIn(p.list.stretch)
 			}
-			o.places[0].taken = added > 0
 			continue
 		}
-		for _, p := range o.places {
-			p.twin = h.places[0]
-			for _, q := range h.places {
-				if q.list.stretch == p.list.stretch {
-					p.twin = q
-				}
-			}
+		_, _, added, err := m.pair(nil, o.lists, false)
+		if err != nil {
+			return err
 		}
+		o.places[0].taken = added > 0
 	}
 	return m.container("resources", "[]", &m.head.resources, &m.ours.resources, byResource, m.resourceText)
 }
@@ -169,16 +157,11 @@ func (m *merger) headText(h, o *resource) error {
 		return cannot("the stretches begin within %s, which differs before them", h.Address())
 	}
 	raw := m.ours.b[o.start:o.headEnd]
-	for i := space(raw, 1); i < len(raw) && raw[i] == '"'; i = space(raw, i) {
-		name, value := member(raw, i)
-		for _, late := range h.tail {
-			if strings.EqualFold(decode(name), decode(late)) {
-				return cannot("%s has %q before its instances on one side and behind them on the other", h.Address(), name)
-			}
-		}
-		if i = space(raw, valueEnd(raw, value)); i < len(raw) && raw[i] == ',' {
-			i++
-		}
+	if name := either(names(raw), h.tail); name != "" {
+		return cannot("%s of the new state has %q before its instances, the head behind them", h.Address(), name)
+	}
+	if name := either(names(m.head.b[h.start:h.headEnd]), o.tail); name != "" {
+		return cannot("%s of the head has %q before its instances, the new state behind them", h.Address(), name)
 	}
 	if !m.same {
 		text, err := m.laidOut(slices.Concat(raw, []byte("]}")), 2)
@@ -189,6 +172,18 @@ func (m *merger) headText(h, o *resource) error {
 	}
 	m.edits = append(m.edits, edit{h.start, h.headEnd, raw})
 	return nil
+}
+
+// either returns a name that is in both, or nothing.
+func either(a, b [][]byte) string {
+	for _, x := range a {
+		for _, y := range b {
+			if strings.EqualFold(decode(x), decode(y)) {
+				return decode(x)
+			}
+		}
+	}
+	return ""
 }
 
 // resourceText returns a resource of ours, with no instances but those that are taken, as it stands in the head.
