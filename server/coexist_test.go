@@ -546,3 +546,51 @@ func TestForceUnlockWithID(t *testing.T) {
 	refused(t, "role plan, empty", s.Do(planner, "UNLOCK", url, nil), 403, fault.RoleTooLow)
 	refused(t, "role plan, no ID", s.Do(planner, "UNLOCK", url, []byte(`{"Who":"ana"}`)), 403, fault.RoleTooLow)
 }
+
+// TestStory: what is remembered of a refusal tells all of it in sentences, and
+// goes on to tell the truth when the refused write is settled.
+func TestStory(t *testing.T) {
+	s, ben, address, p := overlapping(t)
+	id, _ := p.Extra["refused_write"].(string)
+	tell := func(as kltest.Credentials, request string) string {
+		t.Helper()
+		a := s.Do(as, "GET", s.URL+"/v1/requests/"+request, nil)
+		want(t, "why", a, 200)
+		var r wire.Request
+		a.Into(t, &r)
+		return strings.Join(r.Story, "\n")
+	}
+	expect := func(what, got string, texts ...string) {
+		t.Helper()
+		for _, text := range texts {
+			if !strings.Contains(got, text) {
+				t.Errorf("%s does not say %q:\n%s", what, text, got)
+			}
+		}
+	}
+	expect("the story", tell(ben, p.RequestID),
+		"ben tried to write the state app with the lock ben at ", "It was refused with 409 overlap_conflict: ",
+		"It was made on serial 1; by then the state was at serial 2, version 2.", "Changed on both sides, and not to the same:",
+		"  "+address+", changed by ana@laptop (credentials default) at 20", " in version 2\n",
+		" bytes are kept as "+id+" and wait for recovery.", "the state does not know: aws_instance.ben.",
+		"the next apply of these credentials is held back", "kl recover merge "+id+" --state app --take disjoint")
+
+	held := refused(t, "LOCK", s.Do(ben, "LOCK", s.StateURL("app"), kltest.LockBody("ben-2", apply)), 423, fault.RecoveryHold)
+	expect("the story of the hold", tell(ben, held.RequestID), "ben tried to lock the state app with the lock ben-2", "423 recovery_hold", "kl recover merge "+id)
+
+	want(t, "merge", s.Do(ben, "POST", s.APIURL("app", "/refused/"+id+"/merge"), []byte(`{"take":"disjoint"}`)), 200)
+	got := tell(s.Operator(), p.RequestID)
+	expect("the story afterwards", got, "kept as "+id+", which is merged by now")
+	if strings.Contains(got, "kl recover merge") {
+		t.Errorf("the story of what is settled still says what to do about it:\n%s", got)
+	}
+
+	want(t, "exclusive", s.Do(s.Operator(), "PATCH", envURL(s, ""), []byte(`{"lock_mode":"exclusive"}`)), 200)
+	locked := refused(t, "LOCK", s.Do(ben, "LOCK", s.StateURL("app"), kltest.LockBody("ben-3", apply)), 423, fault.Locked)
+	expect("the story of a lock", tell(ben, locked.RequestID), "ben tried to lock the state app with the lock ben-3", "The lock was held by ana@laptop with the ID ana for OperationTypeApply: held for ")
+	bad := refused(t, "POST", s.Do(ben, "POST", s.StateURL("app"), []byte("{}")), 400, fault.BodyInvalid)
+	expect("the story of no state", tell(ben, bad.RequestID), "ben tried to write the state app at", "Nothing was stored, and nothing of it is kept.", "Next: ")
+	want(t, "another state", s.Do(ben, "POST", s.StateURL("other"), kltest.NewState(1, 1).Bytes()), 200)
+	foreign := refused(t, "POST", s.Do(ben, "POST", s.StateURL("other"), kltest.NewState(1, 2).Bytes()), 409, fault.LineageConflict)
+	expect("the story of a lineage", tell(ben, foreign.RequestID), "It was refused with 409 lineage_conflict", "version 1.", "Against what is stored it would have changed:")
+}

@@ -29,13 +29,19 @@ func (s *Server) request(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.Operator || r.PrincipalID != "" && r.PrincipalID == p.ID {
-		return answer(c, r)
+	if !p.Operator && (r.PrincipalID == "" || r.PrincipalID != p.ID) &&
+		(r.Environment == "" || s.store.Authorize(ctx, p, "", r.Environment, auth.ReadState) != nil) {
+		return fault.New(fault.NotFound, "no refused request is remembered under this id").WithNext("ask the operator, or look in the server's log")
 	}
-	if r.Environment != "" && s.store.Authorize(ctx, p, "", r.Environment, auth.ReadState) == nil {
-		return answer(c, r)
+	var kept *wire.Refused
+	if id, ok := r.Members["refused_write"].(string); ok {
+		// it may be settled by now, or dropped
+		if k, err := s.store.Refused(ctx, store.Ref{Environment: r.Environment, Name: r.State}, id); err == nil {
+			kept = &k
+		}
 	}
-	return fault.New(fault.NotFound, "no refused request is remembered under this id").WithNext("ask the operator, or look in the server's log")
+	r.Story = story(r, kept)
+	return answer(c, r)
 }
 
 func (s *Server) events(c echo.Context) error {

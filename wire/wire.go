@@ -312,6 +312,10 @@ type Request struct {
 	State       string         `json:"state"`
 	LockID      string         `json:"lock_id"`
 	Members     map[string]any `json:"members"` // what the problem document had besides
+	// Story tells all of it in sentences: what was tried, what stood in the
+	// way, where the bytes are, what to do next. Lines of a list begin with
+	// two blanks.
+	Story []string `json:"story,omitempty"`
 }
 
 // Whoami is who the caller is to the server.
