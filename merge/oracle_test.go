@@ -28,6 +28,7 @@ type part struct {
 	res  tfstate.Resource
 	key  tfstate.Key
 	dep  string
+	hash uint64 // of what makes it itself
 }
 
 // parts is a document taken apart.
@@ -57,7 +58,7 @@ func takeApart(doc []byte) (*parts, error) {
 		if err != nil {
 			return nil, err
 		}
-		e := part{Element: merge.Element{Address: t.Label()}, raw: string(t.Raw())}
+		e := part{Element: merge.Element{Address: t.Label()}, raw: string(t.Raw()), hash: t.StartHash(1)}
 		switch t.Kind {
 		case tfstate.CutResource:
 			p.twice = p.twice || slices.Contains(p.resources, t.Resource)
@@ -273,7 +274,7 @@ func resourceProblem(h, o, g *parts, c *chooser) error {
 		}
 		n := of(p.res)
 		want := n.head
-		if h.instances[p.res] == 0 && !emptyArray(h, p.res) || n.taken > 0 || n.both == 0 && n.added > 0 {
+		if n.taken > 0 || n.both == 0 && n.added > 0 {
 			want = n.ours
 		}
 		if p.rest != want {
@@ -294,9 +295,6 @@ func resourceProblem(h, o, g *parts, c *chooser) error {
 	}
 	return nil
 }
-
-// emptyArray is true for no resource: one without instances has nothing in common with ours, so its text is ours'.
-func emptyArray(*parts, tfstate.Resource) bool { return false }
 
 // orderProblem checks that what was there stays in its order.
 func orderProblem(h, o, g *parts, c *chooser) error {
@@ -359,7 +357,7 @@ func layoutProblem(head, ours, got []byte) error {
 
 // layoutsAgree goes by the white space around the first member's name.
 func layoutsAgree(a, b []byte) bool {
-	first := regexp.MustCompile(`^\s*\{(\s*)"[^"]*"\s*:(\s*)`)
+	first := regexp.MustCompile(`^\s*\{(\s*)"(?:[^"\\]|\\.)*"\s*:(\s*)`)
 	x, y := first.FindSubmatch(a), first.FindSubmatch(b)
 	line := func(s []byte) string {
 		i := bytes.LastIndexByte(s, '\n')
