@@ -109,7 +109,7 @@ directory they run in, and in ~/.config/kl/config.toml, in this order.`,
 	root.AddCommand(
 		a.serveCmd(), a.initCmd(), a.checkCmd(), a.versionCmd(),
 		a.backendCmd(), a.stateCmd(), a.lockCmd(), a.historyCmd(), a.recoverCmd(),
-		a.whyCmd(), a.envCmd(), a.whoamiCmd(),
+		a.whyCmd(), a.envCmd(), a.tokenCmd(), a.whoamiCmd(),
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

@@ -2,15 +2,18 @@ package cli
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"kl/client"
 	"kl/wire"
 )
 
 func (a *app) envCmd() *cobra.Command {
-	return a.online(group("env", "See and change an environment's settings", a.envShowCmd(), a.envSetCmd()))
+	return a.online(group("env", "Create environments, see and change their settings",
+		a.envCreateCmd(), a.envListCmd(), a.envShowCmd(), a.envSetCmd()))
 }
 
 // envArg lets the environment be named by an argument as well as by --env.
@@ -66,7 +69,7 @@ func (a *app) printEnvironment(e wire.Environment) error {
 		{"environment", e.EnvPublicID},
 		{"slug", e.Slug},
 		{"workspace", e.WorkspaceID},
-		{"lock mode", e.LockMode},
+		{"lock mode", modeText(e.LockMode)},
 		{"recovery hold", hold},
 		{"lock idle ttl", ttl},
 		{"max terraform version", newest},
@@ -75,14 +78,78 @@ func (a *app) printEnvironment(e wire.Environment) error {
 	})
 }
 
+// modeText says what a lock mode means.
+func modeText(mode string) string {
+	if mode == "optimistic" {
+		return mode + ": several may apply at a time, their changes are merged"
+	}
+	return mode
+}
+
+// envFlags are the settings that create and set share.
+type envFlags struct {
+	mode, newest              string
+	hold                      bool
+	ttl                       time.Duration
+	keepLast, keepBytes, days int64
+}
+
+func (f *envFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.mode, "lock-mode", "", "exclusive (one apply at a time) or optimistic (several, their changes are merged)")
+	fs.BoolVar(&f.hold, "recovery-hold", true, "hold an apply back while a refused write of its credentials is open")
+	fs.DurationVar(&f.ttl, "lock-idle-ttl", 0, "release locks from whose holder nothing came for that long, such as 2h; 0 for never")
+	fs.StringVar(&f.newest, "max-terraform-version", "", "newest Terraform version that may lock; empty for any")
+	fs.Int64Var(&f.keepLast, "refused-keep-last", 0, "refused writes to keep, the newest; 0 for all")
+	fs.Int64Var(&f.keepBytes, "refused-keep-bytes", 0, "stored bytes of refused writes to keep; 0 for all")
+	fs.Int64Var(&f.days, "refused-keep-days", 0, "days to keep refused writes; 0 for ever")
+}
+
+// patch is what was given on the command line.
+func (f *envFlags) patch(cmd *cobra.Command) (wire.EnvironmentPatch, error) {
+	var p wire.EnvironmentPatch
+	changed := cmd.Flags().Changed
+	if changed("lock-mode") {
+		p.LockMode = &f.mode
+	}
+	if changed("recovery-hold") {
+		p.RecoveryHold = &f.hold
+	}
+	if changed("lock-idle-ttl") {
+		if f.ttl < 0 {
+			return p, usage(cmd, "--lock-idle-ttl must not be negative")
+		}
+		d := wire.Duration(f.ttl)
+		p.LockIdleTTL = &d
+	}
+	if changed("max-terraform-version") {
+		p.MaxTerraformVersion = &f.newest
+	}
+	for name, to := range map[string]struct {
+		from *int64
+		to   **int64
+	}{
+		"refused-keep-last": {&f.keepLast, &p.RefusedKeepLast}, "refused-keep-bytes": {&f.keepBytes, &p.RefusedKeepBytes}, "refused-keep-days": {&f.days, &p.RefusedKeepDays},
+	} {
+		if changed(name) {
+			*to.to = to.from
+		}
+	}
+	return p, nil
+}
+
 func (a *app) envSetCmd() *cobra.Command {
-	var hold bool
-	var ttl time.Duration
-	var newest string
+	var f envFlags
+	var slug string
 	cmd := &cobra.Command{
 		Use:   "set [ENV]",
 		Short: "Change an environment's settings and print them all",
-		Example: `  kl env set --lock-idle-ttl 2h
+		Long: `Change an environment's settings and print them all. What is not named stays.
+
+The lock mode may be changed while locks are held: none is lost. A session that began
+beside others goes on being merged.`,
+		Example: `  kl env set --lock-mode optimistic
+  kl env set --lock-idle-ttl 2h
   kl env set env_… --max-terraform-version 1.11.4
   kl env set --recovery-hold=false`,
 		Args: between(0, 1),
@@ -90,20 +157,12 @@ func (a *app) envSetCmd() *cobra.Command {
 			if err := a.envArg(cmd, args); err != nil {
 				return err
 			}
-			var p wire.EnvironmentPatch
-			changed := cmd.Flags().Changed
-			if changed("recovery-hold") {
-				p.RecoveryHold = &hold
+			p, err := f.patch(cmd)
+			if err != nil {
+				return err
 			}
-			if changed("lock-idle-ttl") {
-				if ttl < 0 {
-					return usage(cmd, "--lock-idle-ttl must not be negative")
-				}
-				d := wire.Duration(ttl)
-				p.LockIdleTTL = &d
-			}
-			if changed("max-terraform-version") {
-				p.MaxTerraformVersion = &newest
+			if cmd.Flags().Changed("slug") {
+				p.Slug = &slug
 			}
 			if p == (wire.EnvironmentPatch{}) {
 				return usage(cmd, "there is nothing to set")
@@ -119,8 +178,90 @@ func (a *app) envSetCmd() *cobra.Command {
 			return a.printEnvironment(e)
 		},
 	}
-	cmd.Flags().BoolVar(&hold, "recovery-hold", true, "hold an apply back while a refused write of its credentials is open")
-	cmd.Flags().DurationVar(&ttl, "lock-idle-ttl", 0, "release locks from whose holder nothing came for that long, such as 2h; 0 for never")
-	cmd.Flags().StringVar(&newest, "max-terraform-version", "", "newest Terraform version that may lock; empty for any")
+	f.add(cmd)
+	cmd.Flags().StringVar(&slug, "slug", "", "another slug")
 	return cmd
+}
+
+func (a *app) envCreateCmd() *cobra.Command {
+	var f envFlags
+	var workspace string
+	cmd := &cobra.Command{
+		Use:   "create SLUG",
+		Short: "Add an environment to a workspace",
+		Long: `Add an environment to a workspace and print its settings. It has no token yet: issue one
+with kl token create.`,
+		Example: `  kl env create staging
+  kl env create ci --workspace ws_… --lock-mode optimistic`,
+		Args: between(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := f.patch(cmd)
+			if err != nil {
+				return err
+			}
+			p.Slug = &args[0]
+			t, err := a.resolve("")
+			if err != nil {
+				return err
+			}
+			if workspace == "" {
+				if workspace, err = t.onlyWorkspace(cmd); err != nil {
+					return err
+				}
+			}
+			e, err := t.CreateEnvironment(cmd.Context(), workspace, p)
+			if err != nil {
+				return err
+			}
+			if err := a.printEnvironment(e); err != nil || a.asJSON {
+				return err
+			}
+			a.note("it has no token yet: kl token create NAME --env %s", e.EnvPublicID)
+			return nil
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&workspace, "workspace", "", "the workspace's id; may be left out when there is one")
+	return cmd
+}
+
+// onlyWorkspace is the workspace that is meant when none is named.
+func (t *target) onlyWorkspace(cmd *cobra.Command) (string, error) {
+	if t.workspace != "" {
+		return t.workspace, nil
+	}
+	all, err := client.Collect(t.Workspaces(cmd.Context()), 0)
+	if err != nil {
+		return "", err
+	}
+	if len(all) == 1 {
+		return all[0].WorkspaceID, nil
+	}
+	var names []string
+	for _, w := range all {
+		names = append(names, w.WorkspaceID+" ("+w.Name+")")
+	}
+	return "", usage(cmd, "no workspace is named, and there are %d", len(all)).WithNext("give --workspace, one of: %s", strings.Join(names, ", "))
+}
+
+func (a *app) envListCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Short:   "List the environments that the credentials may see",
+		Example: "  kl env list\n  kl env list --json",
+		Args:    between(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			t, err := a.resolve("")
+			if err != nil {
+				return err
+			}
+			all, err := t.environments(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return printList(a, all, []string{"ENVIRONMENT", "SLUG", "WORKSPACE", "LOCK MODE", "CREATED"}, func(e wire.Environment) []string {
+				return []string{e.EnvPublicID, e.Slug, e.WorkspaceID, e.LockMode, when(e.CreatedAt)}
+			}, "there is no environment")
+		},
+	}
 }

@@ -22,7 +22,11 @@ func (a *app) lockShowCmd() *cobra.Command {
 
 A lock is "stale" when nothing has come from its holder for long. It is not
 released by itself unless the environment sets lock_idle_ttl: an apply may be
-busy for long without a word.`,
+busy for long without a word.
+
+Of each session the version is shown that its client has seen last (BASE): the head when
+the lock was taken, then its own last write. In optimistic mode there may be several
+sessions, and what others change meanwhile is merged.`,
 		Example: "  kl lock show demo\n  kl lock show demo --json",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -49,15 +53,19 @@ func (a *app) printLock(state string, l wire.Lock) error {
 			return err
 		}
 	} else {
-		rows := [][]string{{"LOCK ID", "WHO", "OPERATION", "SINCE", "LAST ACTIVITY", "CHECKPOINTS", "CREDENTIAL", "STALE"}}
+		rows := [][]string{{"LOCK ID", "WHO", "OPERATION", "SINCE", "LAST ACTIVITY", "CHECKPOINTS", "BASE", "CREDENTIAL", "STALE"}}
 		for _, h := range l.Holders {
 			stale := ""
 			if h.Stale {
 				stale = "stale"
 			}
+			base := "none"
+			if h.BaseVersion > 0 {
+				base = "version " + strconv.FormatUint(h.BaseVersion, 10)
+			}
 			rows = append(rows, []string{
 				h.ID, h.Who, h.Operation, when(h.Since) + " (" + a.ago(h.Since) + ")", a.ago(h.LastActivity),
-				strconv.FormatInt(h.Checkpoints, 10), h.Principal, stale,
+				strconv.FormatInt(h.Checkpoints, 10), base, h.Principal, stale,
 			})
 		}
 		if err := a.printTable(rows); err != nil {

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,15 +16,51 @@ import (
 
 func (a *app) recoverCmd() *cobra.Command {
 	g := group("recover", "Look after writes that were refused and kept",
-		a.recoverListCmd(), a.recoverShowCmd(), a.recoverDiscardCmd())
+		a.recoverListCmd(), a.recoverShowCmd(), a.recoverDiffCmd(), a.recoverMergeCmd(), a.recoverDiscardCmd())
 	g.Long = `Look after writes that were refused and kept, byte for byte.
 
-A refused write may tell of objects that exist but are in no state. While such
-a one is open, the next apply of the same credentials is held back, because it
-would create them again. Settle it with "terraform state push" of the bytes
-that kl recover show --raw prints (or of errored.tfstate), or give it up with
-kl recover discard.`
+A refused write may tell of objects that exist but are in no state. While such a one is
+open, the next apply of the same credentials is held back, because it would create them
+again. Settle it with kl recover merge, which brings it into the state beside what others
+have written since, or give it up with kl recover discard.
+
+With --file it begins from the errored.tfstate that Terraform wrote, whether or not the
+server has heard of it: it is found among the refused writes, or brought in as one, what a
+merge would do is shown, and after a confirmation it is merged.`
+	g.Example = `  kl recover list --state demo
+  kl recover diff rw_… --state demo
+  kl recover merge rw_… --state demo --take disjoint
+  kl recover --file errored.tfstate`
+	var f fileOptions
+	g.Flags().StringVar(&f.name, "file", "", "an errored.tfstate, or any state file, to bring in")
+	g.Flags().BoolVar(&f.yes, "yes", false, "with --file: merge without asking")
+	f.merge.add(g)
+	g.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 0:
+			return noCommand(cmd, args)
+		case f.name == "":
+			return usage(cmd, "%s needs a command, or --file", cmd.CommandPath())
+		}
+		return a.recoverFile(cmd, f)
+	}
 	return a.online(g)
+}
+
+var refusedHead = []string{"ID", "REFUSED", "CODE", "STATUS", "HOLDS APPLY", "SERIAL", "BYTES", "BY"}
+
+func refusedRow(r wire.Refused) []string {
+	holds := "no"
+	if r.Holds && r.Status == "open" {
+		holds = "yes"
+	}
+	return []string{r.ID, when(r.CreatedAt), r.Code, r.Status, holds, fmt.Sprint(r.Serial), amount(r.Bytes), r.Principal}
+}
+
+// openRefused lists the refused writes that wait for recovery.
+func (t *target) openRefused(ctx context.Context) ([]wire.Refused, error) {
+	all, err := client.Collect(t.RefusedList(ctx, t.environment, t.state), 0)
+	return slices.DeleteFunc(all, func(r wire.Refused) bool { return r.Status != "open" }), err
 }
 
 func (a *app) recoverListCmd() *cobra.Command {
@@ -40,14 +78,7 @@ func (a *app) recoverListCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			head := []string{"ID", "REFUSED", "CODE", "STATUS", "HOLDS APPLY", "SERIAL", "BYTES", "BY"}
-			return printList(a, rs, head, func(r wire.Refused) []string {
-				holds := "no"
-				if r.Holds && r.Status == "open" {
-					holds = "yes"
-				}
-				return []string{r.ID, when(r.CreatedAt), r.Code, r.Status, holds, fmt.Sprint(r.Serial), amount(r.Bytes), r.Principal}
-			}, "no refused write of "+t.state+" is kept")
+			return printList(a, rs, refusedHead, refusedRow, "no refused write of "+t.state+" is kept")
 		},
 	}
 }
@@ -123,7 +154,7 @@ func (a *app) recoverDiscardCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "discard ID",
 		Short:   "Give a refused write up",
-		Long:    "Give a refused write up: it holds nothing back any more, and its bytes go.",
+		Long:    "Give a refused write up: it holds nothing back any more. Its bytes stay until the environment's limits drop them.",
 		Example: "  kl recover discard rw_… --state demo",
 		Args:    between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -54,6 +54,7 @@ func TestMain(m *testing.M) {
 //	                        and serve.err
 //	lock STATE ID OPERATION takes a lock as Terraform does; unlock STATE ID
 //	[!] post STATE FILE ID  writes as Terraform does; sets REQUEST when refused
+//	as-token FILE           sets TOKEN to the secret that kl token create printed
 //	damage FILE STATE       changes what the data file FILE notes as digest of STATE
 //	certificate             writes cert.pem and key.pem for 127.0.0.1
 func TestScripts(t *testing.T) {
@@ -74,7 +75,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "server": serverCmd, "lock": lockCmd, "unlock": unlockCmd, "post": postCmd,
-			"damage": damageCmd, "certificate": certificateCmd,
+			"as-token": asTokenCmd, "damage": damageCmd, "certificate": certificateCmd,
 		},
 	})
 }
@@ -236,6 +237,16 @@ func outcomeOf(ts *testscript.TestScript, neg bool, err error) {
 		ts.Fatalf("refused: %v", err)
 	}
 	ts.Setenv("REQUEST", client.RequestID(err))
+}
+
+var secretLine = regexp.MustCompile(`(?m)^secret: +(\S+)$`)
+
+func asTokenCmd(ts *testscript.TestScript, _ bool, args []string) {
+	m := secretLine.FindStringSubmatch(ts.ReadFile(args[0]))
+	if m == nil {
+		ts.Fatalf("%s holds no secret", args[0])
+	}
+	ts.Setenv("TOKEN", m[1])
 }
 
 func damageCmd(ts *testscript.TestScript, _ bool, args []string) {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ import (
 func (a *app) stateCmd() *cobra.Command {
 	return a.online(group("state", "List, read, write and remove states",
 		a.stateListCmd(), a.stateShowCmd(), a.statePullCmd(), a.statePushCmd(),
-		a.stateDeleteCmd(), a.stateRestoreCmd(), a.statePurgeCmd(), a.stateAllowCmd()))
+		a.stateSetCmd(), a.stateDeleteCmd(), a.stateRestoreCmd(), a.statePurgeCmd(), a.stateAllowCmd()))
 }
 
 // completeState offers the names of the environment's states to the shell. It
@@ -75,9 +76,11 @@ func resources(s wire.State) string {
 
 func (a *app) stateShowCmd() *cobra.Command {
 	return &cobra.Command{
-		Use:     "show [STATE]",
-		Short:   "Print a state's counts, version and lock",
-		Long:    "Print a state's counts, serial, version, lock holders and open refused writes. The bytes are printed by kl state pull.",
+		Use:   "show [STATE]",
+		Short: "Print a state's counts, version and lock",
+		Long: `Print a state's counts, serial and version, each open session (who, since when, what it
+does, the version it has seen, its checkpoints and last activity), who waits, and the
+refused writes that wait for recovery. The bytes are printed by kl state pull.`,
 		Example: "  kl state show demo\n  kl state show demo --json",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -93,19 +96,26 @@ func (a *app) stateShowCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			open := []wire.Refused{}
+			if s.RefusedOpen > 0 {
+				if open, err = t.openRefused(cmd.Context()); err != nil {
+					return err
+				}
+			}
 			if a.asJSON {
 				return a.printJSON(struct {
 					wire.State
-					Lock wire.Lock `json:"lock"`
-				}{s, l})
+					Lock    wire.Lock      `json:"lock"`
+					Refused []wire.Refused `json:"refused"`
+				}{s, l, open})
 			}
-			return a.printState(s, l)
+			return a.printState(s, l, open)
 		},
 		ValidArgsFunction: a.completeState,
 	}
 }
 
-func (a *app) printState(s wire.State, l wire.Lock) error {
+func (a *app) printState(s wire.State, l wire.Lock, open []wire.Refused) error {
 	count := plural(s.ResourceCount, "resource", "resources")
 	if s.InstanceCount != s.ResourceCount {
 		count += ", with data sources and deposed ones " + plural(s.InstanceCount, "instance", "instances")
@@ -126,7 +136,7 @@ func (a *app) printState(s wire.State, l wire.Lock) error {
 		{"holds", count},
 		{"size", amount(s.Bytes)},
 		{"updated", strings.TrimSpace(when(s.UpdatedAt) + " (" + a.ago(s.UpdatedAt) + ")")},
-		{"lock mode", s.LockMode},
+		{"lock mode", modeText(s.LockMode)},
 	}
 	if s.RefusedOpen > 0 {
 		pairs = append(pairs, [2]string{"refused", plural(int64(s.RefusedOpen), "write waits", "writes wait") + " for recovery: kl recover list --state " + s.Name})
@@ -137,13 +147,45 @@ func (a *app) printState(s wire.State, l wire.Lock) error {
 	if err := a.printPairs(pairs); err != nil {
 		return err
 	}
-	if len(l.Holders)+len(l.Queue) == 0 {
+	if len(l.Holders)+len(l.Queue) > 0 {
+		if err := errors.Join(a.printf("\n"), a.printLock(s.Name, l)); err != nil {
+			return err
+		}
+	}
+	if len(open) == 0 {
 		return nil
 	}
-	if err := a.printf("\n"); err != nil {
-		return err
+	rows := [][]string{refusedHead}
+	for _, r := range open {
+		rows = append(rows, refusedRow(r))
 	}
-	return a.printLock(s.Name, l)
+	return errors.Join(a.printf("\n"), a.printTable(rows))
+}
+
+func (a *app) stateSetCmd() *cobra.Command {
+	var mode string
+	cmd := a.simple(&cobra.Command{
+		Use:   "set [STATE]",
+		Short: "Change a state's settings",
+		Long: `Change a state's settings. Its lock mode is the environment's unless it is set here;
+"inherit" gives it back to the environment.`,
+		Example: "  kl state set demo --lock-mode optimistic\n  kl state set demo --lock-mode inherit",
+	}, "%s is changed; see it with: kl state show", func(ctx context.Context, t *target) (any, error) {
+		value := mode
+		if mode == "inherit" {
+			value = ""
+		}
+		return t.PatchState(ctx, t.environment, t.state, wire.StatePatch{LockMode: &value})
+	})
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if mode == "" {
+			return usage(cmd, "there is nothing to set: give --lock-mode exclusive, optimistic or inherit")
+		}
+		return run(cmd, args)
+	}
+	cmd.Flags().StringVar(&mode, "lock-mode", "", "exclusive, optimistic, or inherit for the environment's")
+	return cmd
 }
 
 func (a *app) statePullCmd() *cobra.Command {

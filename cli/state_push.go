@@ -87,6 +87,7 @@ type document struct {
 	bytes   []byte
 	serial  uint64
 	lineage string
+	sealed  bool // by OpenTofu's state encryption
 }
 
 func (a *app) readDocument(name string) (document, error) {
@@ -106,12 +107,13 @@ func (a *app) readDocument(name string) (document, error) {
 	var head struct {
 		Serial  *uint64 `json:"serial"`
 		Lineage string  `json:"lineage"`
+		Sealed  *string `json:"encrypted_data"`
 	}
 	if err := json.Unmarshal(d.bytes, &head); err != nil || head.Serial == nil || head.Lineage == "" {
 		return d, fault.Wrap(fault.BodyInvalid, err, "%s is not a state: it has no serial and lineage", d.name).
 			WithNext("give a file as kl state pull or terraform state pull prints it")
 	}
-	d.serial, d.lineage = *head.Serial, head.Lineage
+	d.serial, d.lineage, d.sealed = *head.Serial, head.Lineage, head.Sealed != nil
 	return d, nil
 }
 
