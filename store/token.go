@@ -145,7 +145,7 @@ func tokenBySecret(tx *bbolt.Tx, secret string) (*tokenRec, error) {
 		return nil, invalid
 	}
 	h := auth.Hash(secret)
-	id := tx.Bucket(bTokenHash).Get(h[:])
+	id := get(tx, bTokenHash, h[:])
 	if id == nil {
 		return nil, invalid
 	}
