@@ -5,35 +5,35 @@ import (
 	"sync"
 )
 
-// bufPool keeps a few large buffers for the next bodies: fresh memory of the
-// size of a large state costs as much as hashing it.
+// bufPool keeps memory for the next bodies: fresh memory of the size of a large
+// state costs as much as hashing it, and what waits for the garbage collector
+// is memory that others cannot use.
 type bufPool struct {
+	small sync.Pool // of *[]byte, up to smallBuf
+
 	mu   sync.Mutex
-	free [][]byte
-	size int64 // of all in free
+	free []byte // one large buffer: the next body of the state just written
 }
 
-// smallBuf is the size below which buffers are left to the garbage collector.
-const smallBuf = 256 << 10
+// smallBuf is the size up to which buffers are pooled by the runtime, in steps
+// of smallStep.
+const (
+	smallBuf  = 1 << 20
+	smallStep = 64 << 10
+)
 
 // get returns a buffer of n bytes with any content.
 func (p *bufPool) get(n int) []byte {
-	if n < smallBuf {
-		return make([]byte, n)
+	if n <= smallBuf {
+		if b, ok := p.small.Get().(*[]byte); ok && cap(*b) >= n {
+			return (*b)[:n]
+		}
+		return make([]byte, n, max(1, (n+smallStep-1)/smallStep)*smallStep)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	best := -1
-	for i, b := range p.free {
-		// a buffer much larger than needed would be held by a small state
-		if cap(b) >= n && cap(b) <= 2*n && (best < 0 || cap(b) < cap(p.free[best])) {
-			best = i
-		}
-	}
-	if best >= 0 {
-		b := p.free[best]
-		p.free = append(p.free[:best], p.free[best+1:]...)
-		p.size -= int64(cap(b))
+	if b := p.free; cap(b) >= n && cap(b) <= 2*n { // a much larger one would be held by a small state
+		p.free = nil
 		return b[:n]
 	}
 	return make([]byte, n, n+n/32) // states grow a little from write to write
@@ -41,38 +41,23 @@ func (p *bufPool) get(n int) []byte {
 
 // put gives a buffer back.
 func (p *bufPool) put(b []byte) {
-	if cap(b) < smallBuf {
+	if cap(b) == 0 {
+		return
+	}
+	if cap(b) <= smallBuf {
+		p.small.Put(&b)
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.free = append(p.free, b)
-	p.size += int64(cap(b))
-	for len(p.free) > keptBufs || len(p.free) > 1 && p.size > keptBytes {
-		p.dropOldest()
-	}
+	p.free = b
 }
 
-// keptBufs and keptBytes bound what waits for the next body; one buffer is
-// kept whatever its size, for the next write of a large state.
-const (
-	keptBufs  = 4
-	keptBytes = 32 << 20
-)
-
-func (p *bufPool) dropOldest() {
-	p.size -= int64(cap(p.free[0]))
-	p.free = append([][]byte(nil), p.free[1:]...) // not a slice of the old array, which would keep the buffer
-}
-
-// trim lets go of one buffer; called now and then it empties a pool that
-// nobody uses.
+// trim lets go of what waits, when nobody wrote for a while.
 func (p *bufPool) trim() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.free) > 0 {
-		p.dropOldest()
-	}
+	p.free = nil
 }
 
 // head is the newest version of a state as it is kept in memory. All but body

@@ -28,9 +28,9 @@ type plan struct {
 	unlisted bool
 	counts   counts // of the whole document
 	changes  []change
-	replaced []string // addresses in changes whose object is another one
 	regions  []region // the stretches that differ from the head
 	ours     []item   // the document's elements in them
+	theirs   []item   // the head's
 	entries  []entry
 	splices  []splice
 	deaths   []uint64
@@ -176,23 +176,23 @@ func (s *Store) planChanges(p *plan, w *walk, body []byte) error {
 	if p.changes, p.added, p.removed, err = diffItems(s.seed, was, w.items); err != nil {
 		return err
 	}
-	p.counts, p.regions, p.ours = c, w.regions, w.items
-	p.replaced = replacedAddresses(was, w.items)
+	p.counts, p.regions, p.ours, p.theirs = c, w.regions, w.items, was
 	return s.planIdentities(p, body)
 }
 
-// replacedAddresses are those whose instance tells of another object than
-// before.
-func replacedAddresses(was, now []item) []string {
-	old := make(map[uint64]*item, len(was))
-	for i := range was {
-		old[was[i].id] = &was[i]
+// replaced are the addresses whose instance tells of another object than in
+// the head.
+func (p *plan) replaced() map[string]bool {
+	old := make(map[uint64]*item, len(p.theirs))
+	for i := range p.theirs {
+		old[p.theirs[i].id] = &p.theirs[i]
 	}
-	var out []string
-	for i := range now {
-		n := &now[i].tok
-		if o := old[now[i].id]; o != nil && n.Kind == tfstate.CutInstance && n.Inst.Managed() && tfstate.ObjectID(o.tok.Inst.Raw) != tfstate.ObjectID(n.Inst.Raw) {
-			out = append(out, n.Inst.Address())
+	out := map[string]bool{}
+	for i := range p.ours {
+		n := &p.ours[i].tok
+		o := old[p.ours[i].id]
+		if o != nil && n.Kind == tfstate.CutInstance && n.Inst.Managed() && tfstate.ObjectID(o.tok.Inst.Raw) != tfstate.ObjectID(n.Inst.Raw) {
+			out[n.Inst.Address()] = true
 		}
 	}
 	return out

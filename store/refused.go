@@ -156,10 +156,7 @@ func (s *Store) noteUnknown(rec *refusedRec, body []byte, p *plan, b *base) erro
 			}
 		})
 	}
-	replaced := map[string]bool{}
-	for _, a := range p.replaced {
-		replaced[a] = true
-	}
+	replaced := p.replaced()
 	for i := range p.changes {
 		c := &p.changes[i]
 		if c.class != classInstance {
