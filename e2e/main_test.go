@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 // that it runs as released ones do.
 var build = sync.OnceValues(func() (string, error) {
 	bin := filepath.Join(buildDir, "kl")
-	out, err := exec.CommandContext(context.Background(), "go", "build", "-o", bin, "kl").CombinedOutput()
+	out, err := exec.CommandContext(context.Background(), "go", "build", "-buildvcs=false", "-o", bin, "kl").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build kl: %w\n%s", err, out)
 	}

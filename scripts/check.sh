@@ -7,7 +7,7 @@
 #   FUZZ=20s   how long each fuzz target runs
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export GOFLAGS=${GOFLAGS:-} CHECKPOINT_DISABLE=1
+export CHECKPOINT_DISABLE=1
 
 step() { printf '\n== %s (%s s)\n' "$1" "$SECONDS"; }
 
