@@ -56,9 +56,15 @@ type inst struct {
 var (
 	genModules = []string{"", "module.a", `module.a["k.\"x"]`, "module.b[0].module.c"}
 	genKeys    = []tfstate.Key{
-		{}, {Kind: tfstate.KeyInt, Text: "0"}, {Kind: tfstate.KeyInt, Text: "2"}, {Kind: tfstate.KeyInt, Text: "10"},
-		{Kind: tfstate.KeyInt, Text: "-1"}, {Kind: tfstate.KeyString, Text: ""}, {Kind: tfstate.KeyString, Text: "10"},
-		{Kind: tfstate.KeyString, Text: "a]b"}, {Kind: tfstate.KeyString, Text: "Zürich, \\ \"x\""},
+		{},
+		{Kind: tfstate.KeyInt, Text: "0"},
+		{Kind: tfstate.KeyInt, Text: "2"},
+		{Kind: tfstate.KeyInt, Text: "10"},
+		{Kind: tfstate.KeyInt, Text: "-1"},
+		{Kind: tfstate.KeyString, Text: ""},
+		{Kind: tfstate.KeyString, Text: "10"},
+		{Kind: tfstate.KeyString, Text: "a]b"},
+		{Kind: tfstate.KeyString, Text: "Zürich, \\ \"x\""},
 	}
 )
 

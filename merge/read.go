@@ -31,7 +31,6 @@ type span struct{ start, end int }
 type container struct {
 	lists []*list
 	null  span // of the value, where it is null
-	seen  bool
 }
 
 // in returns the list of that stretch, or nil. Lists are in the order of their stretches.
@@ -211,7 +210,6 @@ func (r *reader) begin(ctx tfstate.Context) error {
 	if ctx.Kind != tfstate.CutInstance {
 		r.place, r.list = inList, l
 		c := r.containerOf(ctx.Kind)
-		c.seen = true
 		c.lists = append(c.lists, l)
 		return nil
 	}
@@ -223,7 +221,6 @@ func (r *reader) begin(ctx tfstate.Context) error {
 	}
 	res.rest, res.end, res.array = ctx.Rest, -1, true
 	res.lists = append(res.lists, l)
-	r.resources.seen = true
 	r.list = &list{stretch: r.stretch, left: -1}
 	r.resources.lists = append(r.resources.lists, r.list)
 	r.kind = tfstate.CutResource
@@ -349,14 +346,13 @@ func (r *reader) topMember(b []byte, i int) int {
 	}
 	if c != nil && value < len(b) && (b[value] == '{' || b[value] == '[') {
 		r.place, r.list = inList, &list{stretch: r.stretch, opened: true, left: value + 1}
-		c.seen = true
 		c.lists = append(c.lists, r.list)
 		return value + 1
 	}
 	s := span{value, valueEnd(b, value)}
 	switch {
 	case c != nil:
-		c.null, c.seen = s, true
+		c.null = s
 	case bit == tfstate.TopSerial:
 		r.serial = s
 	case bit == tfstate.TopTerraformVersion:

@@ -58,7 +58,7 @@ func (m *merger) container(name, brackets string, h, o *container, order func(a,
 	switch {
 	case h.null.end != 0:
 		m.edits = append(m.edits, edit{h.null.start, h.null.end, value})
-	case !h.seen && m.head.ended:
+	case len(h.lists) == 0 && m.head.ended:
 		m.member(name, value)
 	default:
 		return cannot("the head's %s were not found", name)
