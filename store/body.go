@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"crypto/md5" //nolint:gosec // Content-MD5 is what Terraform sends
 	"crypto/sha256"
@@ -18,8 +19,10 @@ import (
 // last Release, so neither Bytes nor parts of it may be kept beyond.
 type Body struct {
 	buf    []byte
+	hashed sync.WaitGroup // the digests are being computed
 	sha    [sha256.Size]byte
 	md5    [md5.Size]byte
+	want   []byte // what md5 must be, nil for anything
 	refs   atomic.Int32
 	pool   *bufPool
 	onDone func() // gives the room for bodies in flight back
@@ -32,11 +35,25 @@ func (b *Body) Bytes() []byte { return b.buf }
 // Len is the body's length.
 func (b *Body) Len() int { return len(b.buf) }
 
-// SHA256 is the digest of the whole body.
-func (b *Body) SHA256() [sha256.Size]byte { return b.sha }
+// SHA256 is the digest of the whole body. It waits until it is computed.
+func (b *Body) SHA256() [sha256.Size]byte {
+	b.hashed.Wait()
+	return b.sha
+}
 
-// MD5 is the digest that Content-MD5 is compared with.
-func (b *Body) MD5() [md5.Size]byte { return b.md5 }
+// Expect says what the body's MD5 must be. Whatever is done with a body that
+// has another one is refused with body_digest_mismatch.
+func (b *Body) Expect(md5 []byte) { b.want = md5 }
+
+// verify waits for the digests and compares with what Expect said. It comes
+// last: hashing takes longer than anything else that is done with a body.
+func (b *Body) verify() error {
+	b.hashed.Wait()
+	if b.want != nil && !bytes.Equal(b.want, b.md5[:]) {
+		return fault.New(fault.BodyDigest, "the %d bytes that arrived do not have the digest that Content-MD5 announced", len(b.buf))
+	}
+	return nil
+}
 
 // Release ends the caller's use of the body.
 func (b *Body) Release() {
@@ -46,6 +63,7 @@ func (b *Body) Release() {
 
 func (b *Body) unref() {
 	if b.refs.Add(-1) == 0 {
+		b.hashed.Wait() // it reads the memory
 		b.pool.put(b.buf)
 		b.buf = nil
 	}
@@ -65,8 +83,9 @@ func (b *Body) ref() bool {
 }
 
 // hashAside is the size from which on a body is hashed by goroutines of their
-// own while it arrives; below, waking them costs more than it saves.
-const hashAside = 512 << 10
+// own, while it arrives and while it is looked at; below, waking them costs
+// more than it saves.
+const hashAside = 32 << 10
 
 // hashStep is how much is handed to them at a time.
 const hashStep = 256 << 10
@@ -114,7 +133,7 @@ func (b *Body) read(r io.Reader, length, limit int64) error {
 		size = min(limit, 64<<10)
 	}
 	b.buf = b.pool.get(int(size))
-	h := startHashing(length)
+	h := b.startHashing(length)
 	n := 0
 	for {
 		if length >= 0 && int64(n) == length {
@@ -151,41 +170,39 @@ func (b *Body) read(r io.Reader, length, limit int64) error {
 		}
 	}
 	b.buf = b.buf[:n]
-	b.sha, b.md5 = h.finish(b.buf)
+	h.finish(b)
 	return nil
 }
 
-// hashing computes both digests of a growing body.
+// hashing hands a growing body over to those who compute its digests.
 type hashing struct {
 	done  int // bytes handed over
-	sha   hash.Hash
-	md5   hash.Hash
 	lanes []chan []byte
-	wg    sync.WaitGroup
 }
 
-func startHashing(length int64) *hashing {
-	h := &hashing{sha: sha256.New(), md5: md5.New()} //nolint:gosec // as above
-	if length < hashAside {                          // or not known: then the buffer may move while it grows
+func (b *Body) startHashing(length int64) *hashing {
+	h := &hashing{}
+	if length < hashAside { // or not known: then the buffer may move while it grows
 		return h
 	}
-	h.lanes = []chan []byte{make(chan []byte, 64), make(chan []byte, 64)}
-	for i, to := range []hash.Hash{h.sha, h.md5} {
-		h.wg.Go(func() {
-			for p := range h.lanes[i] {
+	lane := func(to hash.Hash, sum []byte) {
+		c := make(chan []byte, 64)
+		h.lanes = append(h.lanes, c)
+		b.hashed.Go(func() {
+			for p := range c {
 				_, _ = to.Write(p)
 			}
+			to.Sum(sum)
 		})
 	}
+	lane(sha256.New(), b.sha[:0])
+	lane(md5.New(), b.md5[:0]) //nolint:gosec // as above
 	return h
 }
 
 // write is told of all bytes so far and hands new ones over, a good piece at a
 // time unless all is set.
 func (h *hashing) write(b []byte, all bool) {
-	if h.lanes == nil {
-		return
-	}
 	if len(b)-h.done >= hashStep || all && len(b) > h.done {
 		for _, l := range h.lanes {
 			l <- b[h.done:]
@@ -194,22 +211,20 @@ func (h *hashing) write(b []byte, all bool) {
 	}
 }
 
-// abandon ends the lanes and waits for them: they read the body's memory.
+// abandon ends the lanes.
 func (h *hashing) abandon() {
 	for _, l := range h.lanes {
 		close(l)
 	}
-	h.wg.Wait()
 	h.lanes = nil
 }
 
-func (h *hashing) finish(b []byte) (sum [sha256.Size]byte, m [md5.Size]byte) {
+// finish hands over the rest; the digests are there once b.hashed is done.
+func (h *hashing) finish(b *Body) {
 	if h.lanes == nil {
-		return sha256.Sum256(b), md5.Sum(b) //nolint:gosec // as above
+		b.sha, b.md5 = sha256.Sum256(b.buf), md5.Sum(b.buf) //nolint:gosec // as above
+		return
 	}
-	h.write(b, true)
+	h.write(b.buf, true)
 	h.abandon()
-	h.sha.Sum(sum[:0])
-	h.md5.Sum(m[:0])
-	return sum, m
 }

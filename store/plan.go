@@ -55,34 +55,35 @@ type storedChunk struct {
 // opaquePiece is the size of the chunks of a state that is not looked into.
 const opaquePiece = 64 << 10
 
-// plan compares a document with a head and compresses what is new. An invalid
-// document is body_invalid.
+// plan compares a document with a head and compresses what is new. Codes:
+// body_digest_mismatch, body_invalid.
 func (s *Store) plan(ctx context.Context, rec stateRec, h *head, oldBody []byte, body *Body) (*plan, error) {
-	p := &plan{head: h, oldBody: oldBody, body: body, rec: rec}
-	p.rec.Target = cmp.Or(rec.Target, s.opt.ChunkTarget)
-	var fr []fresh
-	err := s.planScanned(p, body.Bytes(), &fr)
-	if err != nil {
-		var notState *tfstate.ShapeError
-		switch {
-		case errors.Is(err, tfstate.ErrAmbiguous), errors.Is(err, errDuplicate), errors.As(err, &notState):
-			*p = plan{head: h, oldBody: oldBody, body: body, rec: rec}
-			p.rec.Target = cmp.Or(rec.Target, s.opt.ChunkTarget)
-			fr = nil
-			err = s.planOpaque(p, body.Bytes(), err, &fr)
-		}
+	p, err := s.planBody(rec, h, oldBody, body)
+	if err := errors.Join(body.verify(), ctx.Err()); err != nil {
+		return nil, err // what did not arrive as it was sent need not be understood
 	}
 	if err != nil {
 		return nil, invalidBody(err)
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if err := s.compress(p, body.Bytes(), fr); err != nil {
-		return nil, err
-	}
 	p.finish()
 	return p, nil
+}
+
+func (s *Store) planBody(rec stateRec, h *head, oldBody []byte, body *Body) (*plan, error) {
+	fresh := func() *plan {
+		p := &plan{head: h, oldBody: oldBody, body: body, rec: rec}
+		p.rec.Target = cmp.Or(rec.Target, s.opt.ChunkTarget)
+		return p
+	}
+	p := fresh()
+	err := s.planScanned(p, body.Bytes())
+	var notState *tfstate.ShapeError
+	switch {
+	case errors.Is(err, tfstate.ErrAmbiguous), errors.Is(err, errDuplicate), errors.As(err, &notState):
+		p = fresh()
+		err = s.planOpaque(p, body.Bytes(), err)
+	}
+	return p, err
 }
 
 // invalidBody turns what the scanner says into a refusal; other errors pass.
@@ -101,7 +102,7 @@ func invalidBody(err error) error {
 }
 
 // planScanned plans a version 4 document.
-func (s *Store) planScanned(p *plan, body []byte, fr *[]fresh) error {
+func (s *Store) planScanned(p *plan, body []byte) error {
 	var w *walk
 	for _, reordered := range [...]bool{false, true} {
 		w = &walk{seed: s.seed, target: p.rec.Target, body: body}
@@ -131,13 +132,7 @@ func (s *Store) planScanned(p *plan, body []byte, fr *[]fresh) error {
 	case p.top.lineage == "":
 		return fault.New(fault.BodyInvalid, "the state's lineage is empty")
 	}
-	*fr = w.fresh
 	p.entries, p.counts = w.entries, w.counts
-	if len(w.old) == 0 {
-		p.unlisted, p.ids = true, w.ids
-	} else if err := s.planChanges(p, w, body); err != nil {
-		return err
-	}
 	p.number(w.fresh)
 	p.settle = func() {
 		if len(w.old) > 0 {
@@ -146,7 +141,17 @@ func (s *Store) planScanned(p *plan, body []byte, fr *[]fresh) error {
 			p.deaths = allIDs(p.head)
 		}
 	}
-	return nil
+	if len(w.old) == 0 {
+		p.unlisted, p.ids = true, w.ids
+		return s.compress(p, body, w.fresh)
+	}
+	// neither needs the other, and both take a while
+	var compressed error
+	var wg sync.WaitGroup
+	wg.Go(func() { compressed = s.compress(p, body, w.fresh) })
+	err = s.planChanges(p, w, body)
+	wg.Wait()
+	return cmp.Or(err, compressed)
 }
 
 // planChanges compares the instances of the changed stretches.
@@ -243,7 +248,7 @@ func (p *plan) identities() map[uint64]struct{} {
 
 // planOpaque plans a document that is kept without being looked into. cause is
 // why it is not scanned.
-func (s *Store) planOpaque(p *plan, body []byte, cause error, fr *[]fresh) error {
+func (s *Store) planOpaque(p *plan, body []byte, cause error) error {
 	info, err := tfstate.Sniff(body)
 	if err != nil {
 		return err
@@ -269,6 +274,7 @@ func (s *Store) planOpaque(p *plan, body []byte, cause error, fr *[]fresh) error
 	if p.head != nil && p.rec.Opaque {
 		old = p.head.entries
 	}
+	var fr []fresh
 	same := 0
 	for start := 0; start < len(body); start += opaquePiece {
 		end := min(start+opaquePiece, len(body))
@@ -278,10 +284,10 @@ func (s *Store) planOpaque(p *plan, body []byte, cause error, fr *[]fresh) error
 			same++
 			continue
 		}
-		*fr = append(*fr, fresh{at: len(p.entries), start: start, end: end, base: -1})
+		fr = append(fr, fresh{at: len(p.entries), start: start, end: end, base: -1})
 		p.entries = append(p.entries, e)
 	}
-	p.number(*fr)
+	p.number(fr)
 	p.settle = func() {
 		if old == nil {
 			p.deaths = allIDs(p.head)
@@ -292,7 +298,7 @@ func (s *Store) planOpaque(p *plan, body []byte, cause error, fr *[]fresh) error
 			p.deaths = append(p.deaths, o.id)
 		}
 	}
-	return nil
+	return s.compress(p, body, fr)
 }
 
 // allIDs are the chunks that a head needs.
