@@ -422,8 +422,9 @@ func (s *Store) buildMerged(ctx context.Context, p *plan, m *merging, verdicts m
 
 // ownBody makes a Body of bytes that were not received.
 func (s *Store) ownBody(b []byte) *Body {
-	o := &Body{buf: b, sha: sha256.Sum256(b), pool: &s.bufs, onDone: func() {}}
+	o := &Body{buf: b, pool: &s.bufs, onDone: func() {}}
 	o.refs.Store(1)
+	o.hashed.Go(func() { o.sha = sha256.Sum256(b) })
 	return o
 }
 
@@ -445,10 +446,19 @@ func (s *Store) headBytes(p *plan) ([]byte, error) {
 	return b, err
 }
 
+// mayMerge reports whether a write of the session could have to be merged:
+// then what it sends is seldom what is stored.
+func (b *base) mayMerge() bool {
+	if b.sess == nil || b.sess.plan() || b.head == nil || b.mode != modeOptimistic && !b.sess.Shared || b.rec.AllowSerial {
+		return false
+	}
+	return b.rec.Head != b.sess.BaseVersion || b.overlaid || b.sess.LastVersion != 0 && b.rec.Serial != b.sess.LastSerial
+}
+
 // mergeSession merges a write of a session that may share the state. It
 // returns nil when the ordinary rules decide.
 func (s *Store) mergeSession(ctx context.Context, r *WriteRequest, p *plan, b *base) (*merging, *fault.Error, error) {
-	if b.sess == nil || b.sess.plan() || b.head == nil || b.mode != modeOptimistic && !b.sess.Shared || p.top.lineage != b.rec.Lineage || b.rec.AllowSerial {
+	if !b.mayMerge() || p.top.lineage != b.rec.Lineage {
 		return nil, nil, nil
 	}
 	if b.sess.LastVersion != 0 && p.top.serial <= b.sess.LastSerial {

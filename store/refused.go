@@ -368,7 +368,7 @@ func (s *Store) KeepRefused(ctx context.Context, r WriteRequest, refusal *fault.
 		defer b.body.unref()
 		old = b.body.Bytes()
 	}
-	p, err := s.plan(ctx, b.rec, b.head, old, r.Body)
+	p, err := s.plan(ctx, b.rec, b.head, old, r.Body, true)
 	if err != nil {
 		return err
 	}
