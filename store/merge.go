@@ -139,7 +139,7 @@ func viewOf(tx *bbolt.Tx, sid uint64, rec *stateRec, sess *sessionRec, serial ui
 		return &view{version: n}, err
 	}
 	v := &view{version: sess.BaseVersion, overlay: map[element][16]byte{}}
-	raw := tx.Bucket(bOverlay).Get(keyS(sid, sess.Info.ID))
+	raw := peek(tx, bOverlay, keyS(sid, sess.Info.ID))
 	if raw == nil {
 		return v, nil
 	}
@@ -221,11 +221,12 @@ func (s *Store) mergeWrite(ctx context.Context, ref Ref, p *plan, v *view, choos
 			m.overlay = append(m.overlay, change{op: overlayOp(c.new), element: c.element, new: c.new})
 		case merge.Ours:
 			m.takes = append(m.takes, *c)
+		case merge.Conflict: // noted above
 		}
 	}
 	if len(m.conflicts) > 0 {
 		slices.Sort(m.conflicts)
-		return m, overlapFault(ref, p, m), nil
+		return m, overlapFault(ref, m), nil
 	}
 	if refusal, err := s.guardDependencies(ref, p, m, others, verdicts); refusal != nil || err != nil {
 		return m, refusal, err
@@ -390,7 +391,7 @@ func andMore(n int) string {
 	return fmt.Sprintf(" (and %d more)", n)
 }
 
-func overlapFault(ref Ref, p *plan, m *merging) *fault.Error {
+func overlapFault(ref Ref, m *merging) *fault.Error {
 	return fault.New(fault.OverlapConflict, "%s was changed by others in the state %s since this run read it%s", m.conflicts[0], ref.Name, andMore(len(m.conflicts)-1)).
 		WithNext("see what was sent with: kl recover list --state %s; then plan again", ref.Name).
 		With("kind", "overlap")

@@ -437,7 +437,7 @@ func (s *Store) codecOf(dict uint16, h *head) (*codec, error) {
 
 func (s *Store) loadDict(sid uint64, dict uint16) (raw []byte, err error) {
 	err = s.view(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bDict).Get(key(sid, uint64(dict)))
+		b := peek(tx, bDict, key(sid, uint64(dict)))
 		if b == nil {
 			return errDamaged
 		}

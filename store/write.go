@@ -89,10 +89,7 @@ func (s *Store) writeOnce(ctx context.Context, l *live, r *WriteRequest) (Writte
 	if err != nil {
 		return Written{}, err
 	}
-	settled, err := s.settledBy(b, r)
-	if err != nil {
-		return Written{}, err
-	}
+	settled := s.settledBy(b, r)
 	w := &writing{r: r, p: p, m: m, ours: ours.top, refusal: refusal, planned: &b.rec, settled: settled}
 	err = s.commit.do(ctx, int(p.storedBytes), func(tx *bbolt.Tx) error {
 		w.out = Written{}
@@ -192,8 +189,9 @@ func refusedClass(err error) bool {
 	switch fault.ClassOf(err) {
 	case fault.Lock, fault.Conflict, fault.Quota, fault.Lifecycle:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // judge decides on a write inside its transaction and changes nothing. It
@@ -218,7 +216,7 @@ func (s *Store) judge(tx *bbolt.Tx, w *writing) error {
 // planned for, and that it may be written.
 func (s *Store) judgeState(tx *bbolt.Tx, w *writing) error {
 	r := w.r
-	if _, err := s.activeEnvironment(tx, r.Ref.Environment); err != nil {
+	if err := s.activeEnvironment(tx, r.Ref.Environment); err != nil {
 		return err
 	}
 	var err error
