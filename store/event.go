@@ -24,7 +24,7 @@ func (s *Store) event(tx *bbolt.Tx, e wire.Event) error {
 	e.ID = id
 	e.Time = s.now()
 	if e.Workspace == "" && e.Environment != "" {
-		if env, ok, err := getRec[environmentRec](tx, bEnvironment, []byte(e.Environment)); err != nil {
+		if env, ok, err := s.envs.get(tx, bEnvironment, []byte(e.Environment)); err != nil {
 			return err
 		} else if ok {
 			e.Workspace = env.WorkspaceID

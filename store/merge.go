@@ -119,7 +119,7 @@ func baseOfFirst(tx *bbolt.Tx, sid uint64, rec *stateRec, sess *sessionRec, seri
 type merging struct {
 	body      *Body // the merged document; nil when ours can be stored as it is
 	view      view
-	overlay   []change // what the writer still sees differently afterwards
+	kept      []change // ours that do not go into the head
 	overrides []string // elements of which the writer's value won over others'
 	conflicts []string // addresses, sorted
 	chosen    []string // addresses that overlap, and of which a side was chosen
@@ -218,7 +218,7 @@ func (s *Store) mergeWrite(ctx context.Context, ref Ref, p *plan, v *view, choos
 		switch verdict {
 		case merge.Theirs:
 			theirs = true
-			m.overlay = append(m.overlay, change{op: overlayOp(c.new), element: c.element, new: c.new})
+			m.kept = append(m.kept, *c)
 		case merge.Ours:
 			m.takes = append(m.takes, *c)
 		case merge.Conflict: // noted above
@@ -234,7 +234,11 @@ func (s *Store) mergeWrite(ctx context.Context, ref Ref, p *plan, v *view, choos
 	if !theirs && p.top.serial > p.rec.Serial && p.top.lineage == p.rec.Lineage {
 		return m, nil, nil
 	}
-	return m, nil, s.buildMerged(ctx, p, m, verdicts)
+	err = s.buildMerged(ctx, p, m, verdicts)
+	if errors.Is(err, merge.ErrCannot) {
+		return nil, fault.Wrap(fault.SerialConflict, err, "the state %s has moved on, and this document has a form that cannot be merged", ref.Name).With("kind", "serial"), nil
+	}
+	return m, nil, err
 }
 
 func (t take) pick(address string) (merge.Verdict, bool) {
@@ -259,11 +263,40 @@ func blind(it merge.Item) merge.Verdict {
 	return merge.Conflict
 }
 
-func overlayOp(h [16]byte) changeOp {
-	if h == ([16]byte{}) {
-		return opRemove
+// overlayOf is what the writer of ours sees differently in the merged document.
+// Both lists are against the head that they were merged into.
+func overlayOf(ours, merged []change) (overlay []change) {
+	differs := func(e element, h [16]byte) {
+		op := opAdd
+		if h == ([16]byte{}) {
+			op = opRemove
+		}
+		overlay = append(overlay, change{op: op, element: e, new: h})
 	}
-	return opAdd
+	for len(ours)+len(merged) > 0 {
+		order := -1
+		switch {
+		case len(ours) == 0:
+			order = 1
+		case len(merged) > 0:
+			order = ours[0].compare(merged[0].element)
+		}
+		switch {
+		case order < 0: // the head's went into the merged document
+			differs(ours[0].element, ours[0].new)
+		case order > 0: // the writer has it as the head had it
+			differs(merged[0].element, merged[0].old)
+		case ours[0].new != merged[0].new:
+			differs(ours[0].element, ours[0].new)
+		}
+		if order <= 0 {
+			ours = ours[1:]
+		}
+		if order >= 0 {
+			merged = merged[1:]
+		}
+	}
+	return overlay
 }
 
 // isData reports whether an instance address is one of a data source.

@@ -175,28 +175,42 @@ func (s *Store) planChanges(p *plan, w *walk, body []byte) error {
 	c.managed += w.counts.managed
 	c.resources += w.counts.resources
 	c.outputs += w.counts.outputs
-	var was []item
-	for _, r := range w.regions {
-		old, err := s.oldBytes(p, r)
-		if err != nil {
-			return err
-		}
-		err = oldTokens(old, r.ctx, func(t *tfstate.Token) {
-			c.token(t, -1)
-			if t.Kind != tfstate.CutResource {
-				was = append(was, item{id: t.StartHash(s.seed), tok: *t})
-			}
-		})
-		if err != nil {
-			return err
-		}
+	was, err := s.oldItems(p, w.regions, &c, false)
+	if errors.Is(err, tfstate.ErrReordered) {
+		was, err = s.oldItems(p, w.regions, &c, true)
 	}
-	var err error
+	if err != nil {
+		return err
+	}
 	if p.changes, p.added, p.removed, err = diffItems(s.seed, was, w.items); err != nil {
 		return err
 	}
 	p.counts, p.regions, p.ours, p.theirs = c, w.regions, w.items, was
 	return s.planIdentities(p, body)
+}
+
+// oldItems scans the head's side of the changed stretches and takes their
+// elements out of the counts. Looking ahead for what names a resource behind
+// its instances takes longer, and is seldom needed.
+func (s *Store) oldItems(p *plan, regions []region, c *counts, reordered bool) (was []item, err error) {
+	n := *c
+	for _, r := range regions {
+		old, err := s.oldBytes(p, r)
+		if err != nil {
+			return nil, err
+		}
+		err = scanTokens(old, r.ctx, reordered, func(t *tfstate.Token) {
+			n.token(t, -1)
+			if t.Kind != tfstate.CutResource {
+				was = append(was, item{id: t.StartHash(s.seed), tok: *t})
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	*c = n
+	return was, nil
 }
 
 // replaced are the addresses whose instance tells of another object than in

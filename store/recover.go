@@ -201,8 +201,8 @@ func (s *Store) describeMerge(rec *refusedRec, p *plan, m *merging, choose take)
 		}
 		out.Overlapping = append(out.Overlapping, o)
 	}
-	for i := range m.overlay {
-		if c := &m.overlay[i]; c.class == classInstance && !slices.Contains(overlapping, c.address) {
+	for i := range m.kept {
+		if c := &m.kept[i]; c.class == classInstance && !slices.Contains(overlapping, c.address) {
 			out.Newer = append(out.Newer, c.address)
 		}
 	}

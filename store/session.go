@@ -48,7 +48,7 @@ func (s *Store) readContest(tx *bbolt.Tx, ref Ref, now time.Time) (*contest, err
 	c := &contest{}
 	var err error
 	var ok bool
-	if c.env, ok, err = getRec[environmentRec](tx, bEnvironment, []byte(ref.Environment)); err != nil {
+	if c.env, ok, err = s.envs.get(tx, bEnvironment, []byte(ref.Environment)); err != nil {
 		return nil, err
 	} else if !ok {
 		return nil, unknownEnvironment(ref.Environment)

@@ -44,14 +44,14 @@ func (s *Store) createState(tx *bbolt.Tx, ref Ref, by Actor) (uint64, error) {
 // activeEnvironment refuses an environment whose workspace is suspended.
 // Codes: unknown_environment, workspace_suspended.
 func (s *Store) activeEnvironment(tx *bbolt.Tx, id string) error {
-	env, ok, err := getRec[environmentRec](tx, bEnvironment, []byte(id))
+	env, ok, err := s.envs.get(tx, bEnvironment, []byte(id))
 	if err != nil {
 		return err
 	}
 	if !ok {
 		return unknownEnvironment(id)
 	}
-	ws, ok, err := getRec[workspaceRec](tx, bWorkspace, []byte(env.WorkspaceID))
+	ws, ok, err := s.spaces.get(tx, bWorkspace, []byte(env.WorkspaceID))
 	if err != nil {
 		return err
 	}

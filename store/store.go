@@ -45,6 +45,8 @@ type Store struct {
 	flight *semaphore.Weighted // bytes of bodies in flight
 	codecs codecCache
 	cache  headCache
+	envs   memo[environmentRec]
+	spaces memo[workspaceRec]
 
 	mu    sync.Mutex
 	lives map[Ref]*live

@@ -418,9 +418,14 @@ func (w *walk) splices() (sp []splice, deaths []uint64) {
 	return sp, deaths
 }
 
-// oldTokens scans a region of the old document and adds its elements.
+// oldTokens scans a stretch of a stored document, or all of it, and adds its
+// elements.
 func oldTokens(b []byte, ctx tfstate.Context, add func(t *tfstate.Token)) error {
-	sc := tfstate.NewScanner(nil, tfstate.Options{Fragment: true, Reordered: true})
+	return scanTokens(b, ctx, true, add)
+}
+
+func scanTokens(b []byte, ctx tfstate.Context, reordered bool, add func(t *tfstate.Token)) error {
+	sc := tfstate.NewScanner(nil, tfstate.Options{Fragment: true, Reordered: reordered})
 	sc.Reset(b, 0, ctx)
 	for {
 		t, err := sc.Next()

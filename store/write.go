@@ -91,6 +91,9 @@ func (s *Store) writeOnce(ctx context.Context, l *live, r *WriteRequest) (Writte
 	}
 	settled := s.settledBy(b, r)
 	w := &writing{r: r, p: p, m: m, ours: ours.top, refusal: refusal, planned: &b.rec, settled: settled}
+	if p != ours {
+		w.overlay = overlayOf(ours.changes, p.changes)
+	}
 	err = s.commit.do(ctx, int(p.storedBytes), func(tx *bbolt.Tx) error {
 		w.out = Written{}
 		if err := s.judge(tx, w); err != nil {
@@ -124,6 +127,7 @@ type writing struct {
 	ours     topState     // of the document as it was sent
 	refusal  *fault.Error // of the merge; the transaction may find a better reason
 	planned  *stateRec    // the state that p was made for
+	overlay  []change     // what the session sees differently afterwards
 	settled  []refusedRec // what an accepted write settles
 	settleAs string       // and how: superseded when empty
 	source   string       // of the version, when it is none of a client's write
@@ -146,7 +150,7 @@ func (s *Store) loadBase(l *live, r *WriteRequest) (*base, error) {
 			return err
 		}
 		b.rec = *rec
-		env, ok, err := getRec[environmentRec](tx, bEnvironment, []byte(r.Ref.Environment))
+		env, ok, err := s.envs.get(tx, bEnvironment, []byte(r.Ref.Environment))
 		if err != nil || !ok {
 			return err
 		}
@@ -384,11 +388,7 @@ func (w *writing) noteSession(tx *bbolt.Tx, v *versionRec, now time.Time) error 
 	if err := putRec(tx, bSession, keyS(w.sid, w.sess.Info.ID), w.sess); err != nil {
 		return err
 	}
-	var overlay []change
-	if w.m != nil {
-		overlay = w.m.overlay
-	}
-	return putOverlay(tx, w.sid, w.sess.Info.ID, overlay)
+	return putOverlay(tx, w.sid, w.sess.Info.ID, w.overlay)
 }
 
 // versionOf makes the record of the version.
