@@ -9,6 +9,7 @@ import (
 
 	"kl/kltest"
 	"kl/store"
+	"kl/wire"
 )
 
 var benchSizes = []int{100, 1000, 10000, 100000}
@@ -106,5 +107,54 @@ func BenchmarkReadBody(b *testing.B) {
 				r.Release()
 			}
 		})
+	}
+}
+
+// BenchmarkMerge is a POST of ten changes in optimistic mode: over a head that
+// nobody else has moved ("alone"), and over one that another session moves
+// before each ("merged"). The other session's own POST is not timed.
+func BenchmarkMerge(b *testing.B) {
+	for _, n := range benchSizes[1:] {
+		for _, merged := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%d/%s", n, map[bool]string{false: "alone", true: "merged"}[merged]), func(b *testing.B) {
+				f := newFixture(b, store.Options{})
+				mode := "optimistic"
+				if _, err := f.s.PatchEnvironment(context.Background(), f.actor, f.env, wire.EnvironmentPatch{LockMode: &mode}); err != nil {
+					b.Fatal(err)
+				}
+				mine := kltest.NewState(n, 1)
+				if _, err := f.write("s", "", mine.Bytes()); err != nil {
+					b.Fatal(err)
+				}
+				theirs := mine.Clone()
+				for _, id := range []string{"mine", "theirs"} {
+					if err := f.lock("s", id, wire.OperationApply); err != nil {
+						b.Fatal(err)
+					}
+				}
+				change := func(st *kltest.State, who string, i int) []byte {
+					for k := range 10 {
+						st.Add(fmt.Sprintf("null_resource.%s_%d[%d]", who, k, i))
+					}
+					st.SetSerial(st.Serial() + 1)
+					return st.Bytes()
+				}
+				b.ReportAllocs()
+				b.ResetTimer()
+				for i := 0; b.Loop(); i++ {
+					b.StopTimer()
+					if merged {
+						if _, err := f.write("s", "theirs", change(theirs, "theirs", i)); err != nil {
+							b.Fatal(err)
+						}
+					}
+					body := change(mine, "mine", i)
+					b.StartTimer()
+					if w, err := f.write("s", "mine", body); err != nil || w.Merged != merged {
+						b.Fatal(w, err)
+					}
+				}
+			})
+		}
 	}
 }
