@@ -162,7 +162,7 @@ func (s *Store) noteUnknown(rec *refusedRec, body []byte, p *plan, b *base) erro
 		if c.class != classInstance {
 			continue
 		}
-		managed := !strings.HasPrefix(c.address, "data.") && !strings.Contains(c.address, ".data.")
+		managed := !isData(c.address)
 		if c.op == opAdd && managed || replaced[c.address] {
 			rec.unknown(c.address, c.new)
 		}
