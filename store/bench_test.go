@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
+	"time"
 
 	"kl/kltest"
 	"kl/store"
@@ -58,6 +60,55 @@ func BenchmarkCheckpoint(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkLongApply is 500 checkpoints in a row of a state that grows. It
+// reports how much longer the last fifty take than the first, and how much the
+// file grows for each.
+func BenchmarkLongApply(b *testing.B) {
+	const checkpoints, edge = 500, 50
+	for _, n := range benchSizes[1:3] {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				f := newFixture(b, store.Options{})
+				st := kltest.NewState(n, 1)
+				if err := f.lock("s", "L", wire.OperationApply); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := f.write("s", "L", st.Bytes()); err != nil {
+					b.Fatal(err)
+				}
+				before := fileBytes(b, f)
+				took := make([]time.Duration, checkpoints)
+				for i := range took {
+					st.Mutate(10)
+					body := st.Bytes()
+					start := time.Now()
+					if _, err := f.write("s", "L", body); err != nil {
+						b.Fatal(err)
+					}
+					took[i] = time.Since(start)
+				}
+				b.ReportMetric(float64(median(took[checkpoints-edge:]))/float64(median(took[:edge])), "last/first")
+				b.ReportMetric(float64(fileBytes(b, f)-before)/checkpoints, "file-B/checkpoint")
+			}
+		})
+	}
+}
+
+func median(d []time.Duration) time.Duration {
+	d = slices.Clone(d)
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+// fileBytes is what the file takes on the disk: bbolt grows it in advance.
+func fileBytes(b *testing.B, f *fixture) int64 {
+	st, err := f.s.Stats()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return st.FileBytes
 }
 
 // BenchmarkRead reads the head from memory, and an old version from the file.
