@@ -14,10 +14,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"os"
 	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -78,11 +80,15 @@ func Open(o Options) (*Store, error) {
 		return nil, err
 	}
 	bo := &bbolt.Options{Timeout: time.Second, ReadOnly: o.ReadOnly, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, PreLoadFreelist: false}
-	if runtime.GOOS != "windows" && !o.ReadOnly {
-		// growing the map waits for all readers; address space costs nothing (bbolt on Windows would grow the file itself)
-		bo.InitialMmapSize = 64 << 30
+	// growing the map waits for all readers; address space costs nothing (bbolt on Windows would grow the file itself)
+	if reserve := int64(64 << 30); runtime.GOOS != "windows" && !o.ReadOnly && reserve <= math.MaxInt {
+		bo.InitialMmapSize = int(reserve)
 	}
 	db, err := bbolt.Open(o.Path, 0o600, bo)
+	if errors.Is(err, syscall.ENOMEM) { // a limit on address space
+		bo.InitialMmapSize = 0
+		db, err = bbolt.Open(o.Path, 0o600, bo)
+	}
 	if err != nil {
 		return nil, openError(o.Path, err)
 	}
