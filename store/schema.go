@@ -68,9 +68,6 @@ var (
 type workspaceRec struct {
 	V int `json:"v"`
 	wire.Workspace
-	SuspendedReason string    `json:"suspended_reason,omitempty"`
-	SuspendedBy     string    `json:"suspended_by,omitempty"`
-	SuspendedAt     time.Time `json:"suspended_at,omitzero"`
 }
 
 // environmentRec is an environment.
