@@ -200,16 +200,11 @@ with kl token create.`,
 				return err
 			}
 			p.Slug = &args[0]
-			t, err := a.resolve("")
+			t, ws, err := a.forWorkspace(cmd, workspace)
 			if err != nil {
 				return err
 			}
-			if workspace == "" {
-				if workspace, err = t.onlyWorkspace(cmd); err != nil {
-					return err
-				}
-			}
-			e, err := t.CreateEnvironment(cmd.Context(), workspace, p)
+			e, err := t.CreateEnvironment(cmd.Context(), ws, p)
 			if err != nil {
 				return err
 			}
@@ -221,7 +216,7 @@ with kl token create.`,
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVar(&workspace, "workspace", "", "the workspace's id; may be left out when there is one")
+	cmd.Flags().StringVar(&workspace, "workspace", "", "the workspace, by id or name; may be left out when there is one")
 	return cmd
 }
 
@@ -236,6 +231,9 @@ func (t *target) onlyWorkspace(cmd *cobra.Command) (string, error) {
 	}
 	if len(all) == 1 {
 		return all[0].WorkspaceID, nil
+	}
+	if len(all) == 0 {
+		return "", usage(cmd, "there is no workspace of yours").WithNext("kl workspace create NAME, or ask an owner of one: kl member add")
 	}
 	var names []string
 	for _, w := range all {

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"kl/fault"
+	"kl/wire"
 )
 
 // dialTimeout bounds each step of making a connection.
@@ -227,4 +228,38 @@ func contentType(res *http.Response) string {
 		return t
 	}
 	return "no content type"
+}
+
+// WithoutBearer is the client with user name and password alone, as Terraform
+// has them.
+func (c *Client) WithoutBearer() *Client {
+	plain := *c
+	plain.bearer = ""
+	return &plain
+}
+
+// Reached is what a first contact with a server tells.
+type Reached struct {
+	Version wire.ServerVersion
+	Date    time.Time     // of the server's clock, in whole seconds; zero when it tells none
+	Took    time.Duration // until the answer
+}
+
+// Reach asks the server for what takes no credentials.
+func (c *Client) Reach(ctx context.Context) (r Reached, err error) {
+	bare := c.WithoutBearer()
+	bare.username = ""
+	start := time.Now()
+	res, err := bare.do(ctx, control, http.MethodGet, "/version", nil, nil, http.Header{"Accept": {"application/json"}})
+	if err != nil {
+		return r, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	r.Took = time.Since(start)
+	r.Date, _ = http.ParseTime(res.Header.Get("Date"))
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxJSON)).Decode(&r.Version); err != nil {
+		return r, fault.Wrap(fault.ParameterInvalid, err, "%s does not answer as a kl server (%s on GET /version)", c.base, contentType(res)).
+			WithNext("check --address (KL_ADDRESS)")
+	}
+	return r, nil
 }
