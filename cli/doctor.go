@@ -14,6 +14,7 @@ import (
 	"kl/auth"
 	"kl/client"
 	"kl/fault"
+	"kl/terraform"
 	"kl/wire"
 )
 
@@ -93,6 +94,7 @@ func (d *doctor) run(ctx context.Context, state string) {
 		look func(context.Context) (string, error)
 	}{
 		{"address", func(context.Context) (string, error) { return d.address(state) }},
+		{"lock settings", d.lockSettings},
 		{"connection", d.connection},
 		{"credentials", d.credentials},
 		{"path", d.path},
@@ -137,6 +139,34 @@ func (d *doctor) address(state string) (string, error) {
 	}
 	return t.base + ", from " + cmp.Or(t.address, "--address (KL_ADDRESS)"), nil
 }
+
+// lockSettings looks where an initialised directory takes its locks. Without a
+// lock address Terraform locks nothing, without one for unlocking it never gives
+// a lock back, and it says neither.
+func (d *doctor) lockSettings(context.Context) (string, error) {
+	b, err := terraform.FromInitialised(d.app.env.Dir, d.app.env.Getenv("TF_DATA_DIR"))
+	if err != nil || b == nil || b.Type != "http" || d.app.flags.address != "" {
+		return "not known: this is no initialised directory", nil
+	}
+	get := d.app.env.Getenv // counts only where the setting is left out
+	address := cmp.Or(b.Address, get("TF_HTTP_ADDRESS"))
+	lock, unlock := cmp.Or(b.LockAddress, get("TF_HTTP_LOCK_ADDRESS")), cmp.Or(b.UnlockAddress, get("TF_HTTP_UNLOCK_ADDRESS"))
+	next := "set lock_address and unlock_address to the state's address: kl backend STATE prints the block"
+	switch {
+	case lock == "":
+		d.warn("lock settings", next, "there is no lock_address, so terraform locks nothing")
+	case unlock == "":
+		d.warn("lock settings", next, "there is a lock_address and no unlock_address, so locks are never given back")
+	case lock != unlock || asState(lock) != asState(address):
+		d.warn("lock settings", next, "address, lock_address and unlock_address are not of the same state")
+	default:
+		return "locks are taken and given back", nil
+	}
+	return "", nil
+}
+
+// asState is a state's address in one of its two forms.
+func asState(address string) string { return strings.Replace(address, "/locks/", "/states/", 1) }
 
 // connection asks for what takes no credentials.
 func (d *doctor) connection(ctx context.Context) (string, error) {
