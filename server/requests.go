@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"strconv"
 	"time"
 
@@ -29,14 +30,36 @@ func (s *Server) request(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if !p.Operator && (r.PrincipalID == "" || r.PrincipalID != p.ID) &&
-		(r.Environment == "" || s.store.Authorize(ctx, p, "", r.Environment, auth.ReadState) != nil) {
+	own := r.PrincipalID != "" && r.PrincipalID == p.ID || p.User != "" && r.User == p.User
+	if !p.Operator && !own && !s.mayRead(ctx, p, r.Environment) {
 		return fault.New(fault.NotFound, "no refused request is remembered under this id").WithNext("ask the operator, or look in the server's log")
 	}
+	return s.tell(c, r)
+}
+
+func (s *Server) mayRead(ctx context.Context, p auth.Principal, env string) bool {
+	if env == "" {
+		return false
+	}
+	_, err := s.store.Authorize(ctx, p, "", env, auth.ReadState)
+	return err == nil
+}
+
+// lastRequest tells of the caller's own last refusal.
+func (s *Server) lastRequest(c echo.Context) error {
+	r, err := s.store.LastRequest(c.Request().Context(), callOf(c).principal)
+	if err != nil {
+		return err
+	}
+	return s.tell(c, r)
+}
+
+// tell answers with a refused request and its story.
+func (s *Server) tell(c echo.Context, r wire.Request) error {
 	var kept *wire.Refused
 	if id, ok := r.Members["refused_write"].(string); ok {
 		// it may be settled by now, or dropped
-		if k, err := s.store.Refused(ctx, store.Ref{Environment: r.Environment, Name: r.State}, id); err == nil {
+		if k, err := s.store.Refused(c.Request().Context(), store.Ref{Environment: r.Environment, Name: r.State}, id); err == nil {
 			kept = &k
 		}
 	}
@@ -63,9 +86,29 @@ func (s *Server) events(c echo.Context) error {
 			return fault.New(fault.ParameterInvalid, "cursor is not the member next of a page of events").WithNext("leave cursor out to begin")
 		}
 	}
+	if f.Within, err = s.manages(c); err != nil {
+		return err
+	}
 	list, err := s.store.Events(c.Request().Context(), f)
 	if err != nil {
 		return err
 	}
 	return answer(c, list)
+}
+
+// manages returns the workspaces whose audit trail the caller may read; nil for
+// all.
+func (s *Server) manages(c echo.Context) ([]string, error) {
+	p := callOf(c).principal
+	if p.Operator {
+		return nil, nil
+	}
+	list, err := s.store.Workspaces(c.Request().Context(), p)
+	ids := []string{}
+	for _, w := range list {
+		if auth.MemberRole(w.MemberRole).AtLeast(auth.Admin) {
+			ids = append(ids, w.WorkspaceID)
+		}
+	}
+	return ids, err
 }

@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"go.etcd.io/bbolt"
 
+	"kl/auth"
 	"kl/fault"
 	"kl/wire"
 )
@@ -62,7 +64,7 @@ func (s *Store) Events(ctx context.Context, f EventFilter) (wire.List[wire.Event
 }
 
 func (f *EventFilter) matches(e *wire.Event) bool {
-	return (f.Workspace == "" || f.Workspace == e.Workspace) && (f.Environment == "" || f.Environment == e.Environment) &&
+	return (f.Workspace == "" || f.Workspace == e.Workspace) && (f.Within == nil || slices.Contains(f.Within, e.Workspace)) && (f.Environment == "" || f.Environment == e.Environment) &&
 		(f.State == "" || f.State == e.State) && (f.Class == "" || f.Class == e.Class) && !e.Time.Before(f.Since)
 }
 
@@ -120,3 +122,41 @@ func (s *Store) Request(ctx context.Context, id string) (wire.Request, error) {
 
 // errFound ends a job that only looked.
 var errFound = errors.New("found")
+
+// LastRequest tells which of the remembered refusals of p is the newest; for a
+// user's token those of the user's other tokens count too. Code: not_found.
+func (s *Store) LastRequest(ctx context.Context, p auth.Principal) (wire.Request, error) {
+	var out wire.Request
+	look := func(tx *bbolt.Tx) error {
+		ring := tx.Bucket(bRequestRing)
+		last := ring.Sequence()
+		for n := last; n > 0 && last-n < maxRequests; n-- {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			id := get(tx, bRequestRing, u64(n%maxRequests))
+			r, ok, err := getRec[wire.Request](tx, bRequest, id)
+			if err != nil {
+				return err
+			}
+			if ok && r.PrincipalID != "" && (r.PrincipalID == p.ID || p.User != "" && r.User == p.User) {
+				out = *r
+				return errFound
+			}
+		}
+		return fault.New(fault.NotFound, "no refused request of these credentials is remembered").
+			WithNext("requests that came without valid credentials belong to nobody; use the request id of the refusal: kl why REQUEST_ID")
+	}
+	var err error
+	if s.commit != nil {
+		// behind those that were noted a moment ago and wait to be written
+		err = s.commit.do(ctx, 0, func(*bbolt.Tx) error { return errFound })
+	}
+	if err == nil || errors.Is(err, errFound) {
+		err = s.view(look)
+	}
+	if errors.Is(err, errFound) {
+		err = nil
+	}
+	return out, err
+}
