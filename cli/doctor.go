@@ -250,7 +250,9 @@ func (d *doctor) path(ctx context.Context) (string, error) {
 		d.warn("path", "name it: kl doctor STATE", "no state is named, so only what comes before it was looked at")
 		return "", nil
 	}
-	if t.environment == "" || !environmentID.MatchString(t.environment) && t.password == "" {
+	// terraform takes no slug, but --env and the configuration file do
+	byHand := t.environment == d.app.flags.env || t.environment == d.app.config.get("env")
+	if t.environment == "" || byHand && !environmentID.MatchString(t.environment) {
 		if err := t.findEnvironment(ctx); err != nil {
 			return "", err
 		}
@@ -276,12 +278,19 @@ func (d *doctor) path(ctx context.Context) (string, error) {
 
 // role tells what the credentials may do. Less than all is a choice, and no
 // fault.
-func (d *doctor) role(context.Context) (string, error) {
+func (d *doctor) role(ctx context.Context) (string, error) {
+	if environmentID.MatchString(d.target.environment) {
+		who, err := d.terraformsClient().WhoamiIn(ctx, d.target.environment)
+		if err != nil {
+			return "", err
+		}
+		d.who = who
+	}
 	switch role := auth.Role(d.who.Role); {
 	case d.who.Operator:
 		return "operator: all", nil
 	case role == "":
-		return "the path may be read; what else depends on the grant (kl grant list, for admins)", nil
+		return "not known without an environment", nil
 	case role == auth.Write:
 		return "write", nil
 	default:
@@ -307,9 +316,12 @@ func (d *doctor) state(ctx context.Context) (*wire.State, error) {
 }
 
 func (d *doctor) lifecycle(ctx context.Context) (string, error) {
+	if d.who.Hold != "" {
+		return "", fault.New(fault.WorkspaceSuspended, "%s", d.who.Hold)
+	}
 	s, err := d.state(ctx)
 	if err != nil || s == nil {
-		return "no hold is known", err
+		return "there is no hold", err
 	}
 	switch s.Lifecycle {
 	case "archived":

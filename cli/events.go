@@ -22,14 +22,17 @@ func (a *app) eventsCmd() *cobra.Command {
 		Short: "Print the audit trail",
 		Long: `Print the audit trail, oldest first: who changed what, and what was refused. It outlives
 the states that it tells of. The newest 200 entries are printed, unless --limit says
-otherwise; --env and --state select when they are given as flags.`,
+otherwise; the flags --env and --state select, their variables do not.`,
 		Example: "  kl events --since 24h\n  kl events --state demo --class conflict\n  kl events --since 2026-01-31T00:00:00Z --limit 0 --json",
 		Args:    between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 {
 				return usage(cmd, "--limit must not be negative")
 			}
-			f := client.EventFilter{Workspace: workspace, State: a.flags.state, Class: class}
+			f := client.EventFilter{Workspace: workspace, Class: class}
+			if !a.fromEnv["state"] {
+				f.State = a.flags.state
+			}
 			if class != "" && !slices.Contains(fault.Classes, fault.Class(class)) {
 				return usage(cmd, "%q is not a class of refusals", class).WithNext("use one of: %s", classNames())
 			}
@@ -41,7 +44,7 @@ otherwise; --env and --state select when they are given as flags.`,
 			if err != nil {
 				return err
 			}
-			if a.flags.env != "" {
+			if a.flags.env != "" && !a.fromEnv["env"] {
 				t.environment = a.flags.env
 				if err := t.findEnvironment(cmd.Context()); err != nil {
 					return err

@@ -14,19 +14,6 @@ func (a *app) grantCmd() *cobra.Command {
 		a.grantAddCmd(), a.grantRemoveCmd(), a.grantListCmd()))
 }
 
-// forMember is forEnvironment with a member of its workspace.
-func (a *app) forMember(cmd *cobra.Command, named string) (*target, string, error) {
-	t, err := a.forEnvironment(cmd.Context())
-	if err != nil || userIDForm.MatchString(named) {
-		return t, named, err
-	}
-	if err := t.findWorkspace(cmd.Context()); err != nil {
-		return nil, "", err
-	}
-	user, err := t.memberID(cmd.Context(), t.workspace, named)
-	return t, user, err
-}
-
 func (a *app) grantAddCmd() *cobra.Command {
 	var role string
 	cmd := &cobra.Command{
@@ -40,11 +27,11 @@ token is revoked. It does not come back by itself.`,
 		Example: "  kl grant add ana --env prod\n  kl grant add ben --env prod --role plan",
 		Args:    between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, user, err := a.forMember(cmd, args[0])
+			t, err := a.forEnvironment(cmd.Context())
 			if err != nil {
 				return err
 			}
-			g, err := t.Grant(cmd.Context(), t.environment, user, role)
+			g, err := t.Grant(cmd.Context(), t.environment, args[0], role)
 			if err != nil {
 				return err
 			}
@@ -66,15 +53,15 @@ func (a *app) grantRemoveCmd() *cobra.Command {
 		Example: "  kl grant remove ana --env prod",
 		Args:    between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, user, err := a.forMember(cmd, args[0])
+			t, err := a.forEnvironment(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if err := t.EndGrant(cmd.Context(), t.environment, user); err != nil {
+			if err := t.EndGrant(cmd.Context(), t.environment, args[0]); err != nil {
 				return err
 			}
 			if a.asJSON {
-				return a.printJSON(map[string]string{"env_public_id": t.environment, "user_id": user, "status": wire.GrantEnded})
+				return a.printJSON(map[string]string{"env_public_id": t.environment, "user": args[0], "status": wire.GrantEnded})
 			}
 			return a.printf("%s has no grant on %s any more\n", args[0], t.environment)
 		},

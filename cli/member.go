@@ -58,15 +58,11 @@ the user becomes a member again.`,
 			if err != nil {
 				return err
 			}
-			user, err := t.memberID(cmd.Context(), id, args[0])
-			if err != nil {
-				return err
-			}
-			if err := t.RemoveMember(cmd.Context(), id, user); err != nil {
+			if err := t.RemoveMember(cmd.Context(), id, args[0]); err != nil {
 				return err
 			}
 			if a.asJSON {
-				return a.printJSON(map[string]string{"workspace_id": id, "user_id": user, "status": "removed"})
+				return a.printJSON(map[string]string{"workspace_id": id, "user": args[0], "status": "removed"})
 			}
 			return a.printf("%s is no longer a member of %s\n", args[0], id)
 		},

@@ -79,7 +79,7 @@ func (a *app) patRevokeCmd() *cobra.Command {
 		Short: "Revoke a personal access token at once",
 		Long: `Revoke a personal access token at once. With the last one your grants end too, and a new
 token does not bring them back: an admin of the workspace has to add them again.`,
-		Example: "  kl pat list\n  kl pat revoke tok_…",
+		Example: "  kl pat list\n  kl pat revoke pat_…",
 		Args:    between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := a.resolve("")

@@ -21,7 +21,6 @@ var (
 	stateName     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 	workspaceID   = regexp.MustCompile(`^ws_[a-z0-9]{12}$`)
 	environmentID = regexp.MustCompile(`^env_[a-z0-9]{12}$`)
-	userIDForm    = regexp.MustCompile(`^usr_[a-z0-9]{12}$`)
 )
 
 // targetFlags say which server and state a command means.

@@ -1,12 +1,9 @@
 package cli
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 
 	"kl/client"
-	"kl/fault"
 	"kl/wire"
 )
 
@@ -77,49 +74,13 @@ kl lock release.`,
 			if err != nil {
 				return err
 			}
-			id, err := t.userID(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if err := t.DeleteUser(cmd.Context(), id); err != nil {
+			if err := t.DeleteUser(cmd.Context(), args[0]); err != nil {
 				return err
 			}
 			if a.asJSON {
-				return a.printJSON(map[string]string{"user_id": id, "status": wire.UserDeleted})
+				return a.printJSON(map[string]string{"user": args[0], "status": wire.UserDeleted})
 			}
 			return a.printf("deleted %s\n", args[0])
 		},
 	}
-}
-
-// userID finds an active user by name; what is an id stays.
-func (t *target) userID(ctx context.Context, named string) (string, error) {
-	if userIDForm.MatchString(named) {
-		return named, nil
-	}
-	for u, err := range t.Users(ctx) {
-		if err != nil {
-			return "", err
-		}
-		if u.Name == named && u.Status == wire.UserIsActive {
-			return u.UserID, nil
-		}
-	}
-	return "", fault.New(fault.NotFound, "there is no user %q", named).WithNext("kl user list")
-}
-
-// memberID finds a member of a workspace by name; what is an id stays.
-func (t *target) memberID(ctx context.Context, workspace, named string) (string, error) {
-	if userIDForm.MatchString(named) {
-		return named, nil
-	}
-	for m, err := range t.Members(ctx, workspace) {
-		if err != nil {
-			return "", err
-		}
-		if m.Name == named {
-			return m.UserID, nil
-		}
-	}
-	return "", fault.New(fault.NotFound, "%s has no member %q", workspace, named).WithNext("kl member list --workspace %s", workspace)
 }

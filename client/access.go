@@ -25,7 +25,7 @@ func (c *Client) CreateUser(ctx context.Context, name string) (u wire.User, err 
 	return u, c.call(ctx, http.MethodPost, usersPath, nil, wire.UserRequest{Name: name}, &u)
 }
 
-// DeleteUser ends all that a user may do.
+// DeleteUser ends all that a user, given by id or name, may do.
 func (c *Client) DeleteUser(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, usersPath+"/"+url.PathEscape(id), nil, nil, nil)
 }
@@ -61,7 +61,7 @@ func (c *Client) AddMember(ctx context.Context, workspace string, q wire.MemberR
 	return m, c.call(ctx, http.MethodPost, wire.WorkspacePath(workspace)+"/members", nil, q, &m)
 }
 
-// RemoveMember ends a membership, and with it the member's grants.
+// RemoveMember ends a membership of a user, given by id or name, and with it the member's grants.
 func (c *Client) RemoveMember(ctx context.Context, workspace, user string) error {
 	return c.call(ctx, http.MethodDelete, wire.WorkspacePath(workspace)+"/members/"+url.PathEscape(user), nil, nil, nil)
 }
@@ -82,7 +82,7 @@ func (c *Client) Access(ctx context.Context, env string) iter.Seq2[wire.Access, 
 	return pages[wire.Access](ctx, c, wire.EnvironmentPath(env)+"/access", nil)
 }
 
-// Grant gives a member of the workspace a role on an environment.
+// Grant gives a member of the workspace, by id or name, a role on an environment.
 func (c *Client) Grant(ctx context.Context, env, user, role string) (g wire.Grant, err error) {
 	return g, c.call(ctx, http.MethodPut, wire.EnvironmentPath(env)+"/grants/"+url.PathEscape(user), nil, wire.GrantRequest{Role: role}, &g)
 }

@@ -14,11 +14,25 @@ import (
 )
 
 func (s *Server) whoami(c echo.Context) error {
-	p := callOf(c).principal
-	return answer(c, wire.Whoami{
+	ctx, p := c.Request().Context(), callOf(c).principal
+	w := wire.Whoami{
 		Kind: string(p.Kind), ID: p.ID, Name: p.Display(), User: p.User, Operator: p.Operator,
 		Workspace: p.Workspace, Environment: p.Environment, Role: string(p.Role),
-	})
+	}
+	if env := c.QueryParam("environment"); env != "" {
+		role, err := s.store.Authorize(ctx, p, "", env, auth.ReadOutputs)
+		if err != nil {
+			return err
+		}
+		held := s.store.Held(ctx, env)
+		if held != nil && !fault.Is(held, fault.WorkspaceSuspended) {
+			return held
+		}
+		if w.Role = string(role); held != nil {
+			w.Hold = fault.Of(held).Detail
+		}
+	}
+	return answer(c, w)
 }
 
 // request tells why a request was refused: the operator of any, others of their

@@ -13,7 +13,7 @@ const workspacePath = "/v1/workspaces/{ws}"
 // the caller.
 func accountRoutes() []Route {
 	return []Route{
-		{Method: http.MethodGet, Path: "/v1/whoami", Access: Known, handle: (*Server).whoami, Summary: "Who the caller is", Answer: wire.Whoami{}},
+		{Method: http.MethodGet, Path: "/v1/whoami", Access: Known, handle: (*Server).whoami, Summary: "Who the caller is", Answer: wire.Whoami{}, Query: []Param{{"environment", "tell the role on this environment too, and what holds its workspace"}}},
 		{
 			Method: http.MethodGet, Path: wire.LastRequestPath, Access: Known, handle: (*Server).lastRequest,
 			Summary: "Why the caller's own last refused request was refused", Answer: wire.Request{},

@@ -62,6 +62,15 @@ func (s *Store) activeEnvironment(tx *bbolt.Tx, id string) (*environmentRec, err
 	return env, nil
 }
 
+// Held is workspace_suspended when the workspace of an environment is, and nil
+// when it is not. Code besides: unknown_environment.
+func (s *Store) Held(_ context.Context, env string) error {
+	return s.view(func(tx *bbolt.Tx) error {
+		_, err := s.activeEnvironment(tx, env)
+		return err
+	})
+}
+
 // activeState refuses states that are archived or in the trash.
 func activeState(ref Ref, r *stateRec) error {
 	switch r.Lifecycle {

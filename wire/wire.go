@@ -335,7 +335,8 @@ type Whoami struct {
 	Operator    bool   `json:"operator"`
 	Workspace   string `json:"workspace_id"`
 	Environment string `json:"env_public_id"`
-	Role        string `json:"role"`
+	Role        string `json:"role"`           // of an automation token, or of the caller on the environment asked for
+	Hold        string `json:"hold,omitempty"` // in words, when the workspace of the environment asked for is suspended
 }
 
 // Allow is a one-shot permission for the next write of a state.
