@@ -62,8 +62,7 @@ func (s *Server) admit(c echo.Context, cl *call, rt Route) error {
 	case Workspace:
 		return s.store.AuthorizeMember(c.Request().Context(), p, cl.workspace, rt.Least)
 	case Admin:
-		_, err := s.store.AuthorizeAdmin(c.Request().Context(), p, cl.environment)
-		return err
+		return s.store.AuthorizeAdmin(c.Request().Context(), p, cl.environment)
 	case Environment:
 		if cl.role, err = s.store.Authorize(c.Request().Context(), p, user, cl.environment, rt.Action); err != nil {
 			return err

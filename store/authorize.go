@@ -122,6 +122,7 @@ func denied(p auth.Principal, f auth.Facts, a auth.Action, code fault.Code) erro
 	case fault.NoGrant:
 		return fault.New(code, "%s has no active grant on the environment %s", p.Display(), f.Environment).
 			WithNext("ask an admin of the workspace: kl grant add %s --env %s", p.Display(), f.Environment)
+	default:
 	}
 	if p.Kind == auth.Automation {
 		return fault.New(fault.RoleTooLow, "the token %s has the role %s, which does not allow to %s", p.Name, p.Role, a)
@@ -170,14 +171,13 @@ func (s *Store) AuthorizeMember(_ context.Context, p auth.Principal, ws string, 
 }
 
 // AuthorizeAdmin checks that p manages the workspace of an environment, as its
-// owner, an admin or the operator, and returns that workspace. Codes:
-// slug_not_id, unknown_environment, role_too_low.
-func (s *Store) AuthorizeAdmin(_ context.Context, p auth.Principal, env string) (string, error) {
+// owner, an admin or the operator. Codes: slug_not_id, unknown_environment,
+// role_too_low.
+func (s *Store) AuthorizeAdmin(_ context.Context, p auth.Principal, env string) error {
 	if !environmentForm.MatchString(env) {
-		return "", fault.New(fault.SlugNotID, "%.80q is not an environment's public id", env).With("expected", "an environment's public id, env_ and 12 letters or digits")
+		return fault.New(fault.SlugNotID, "%.80q is not an environment's public id", env).With("expected", "an environment's public id, env_ and 12 letters or digits")
 	}
-	ws := ""
-	err := s.view(func(tx *bbolt.Tx) error {
+	return s.view(func(tx *bbolt.Tx) error {
 		e, ok, err := getRec[environmentRec](tx, bEnvironment, []byte(env))
 		if err != nil {
 			return err
@@ -194,10 +194,8 @@ func (s *Store) AuthorizeAdmin(_ context.Context, p auth.Principal, env string) 
 		case !role.AtLeast(auth.Admin):
 			return memberTooLow(p, role, e.WorkspaceID)
 		}
-		ws = e.WorkspaceID
 		return nil
 	})
-	return ws, err
 }
 
 func noWorkspace(id string) *fault.Error {
