@@ -115,7 +115,7 @@ func (d *doctor) run(ctx context.Context, state string) {
 			fallthrough
 		case err != nil:
 			d.failed = e
-			d.add(finding{c.name, checkFailed, e.Detail, e.Next, client.Code(e), string(e.Class())})
+			d.add(finding{c.name, checkFailed, e.Error(), e.Next, client.Code(e), string(e.Class())})
 		case detail != "" || len(d.findings) == before:
 			d.add(finding{Check: c.name, Result: checkOK, Detail: detail})
 		}
@@ -145,7 +145,10 @@ func (d *doctor) address(state string) (string, error) {
 // a lock back, and it says neither.
 func (d *doctor) lockSettings(context.Context) (string, error) {
 	b, err := terraform.FromInitialised(d.app.env.Dir, d.app.env.Getenv("TF_DATA_DIR"))
-	if err != nil || b == nil || b.Type != "http" || d.app.flags.address != "" {
+	if err != nil {
+		return "", err
+	}
+	if b == nil || b.Type != "http" || d.app.flags.address != "" {
 		return "not known: this is no initialised directory", nil
 	}
 	get := d.app.env.Getenv // counts only where the setting is left out

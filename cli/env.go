@@ -12,8 +12,8 @@ import (
 )
 
 func (a *app) envCmd() *cobra.Command {
-	return a.online(group("env", "Create environments, see and change their settings",
-		a.envCreateCmd(), a.envListCmd(), a.envShowCmd(), a.envSetCmd()))
+	return a.online(group("env", "Create and delete environments, see and change their settings",
+		a.envCreateCmd(), a.envListCmd(), a.envShowCmd(), a.envSetCmd(), a.envDeleteCmd()))
 }
 
 // envArg lets the environment be named by an argument as well as by --env.
@@ -260,6 +260,33 @@ func (a *app) envListCmd() *cobra.Command {
 			return printList(a, all, []string{"ENVIRONMENT", "SLUG", "WORKSPACE", "LOCK MODE", "CREATED"}, func(e wire.Environment) []string {
 				return []string{e.EnvPublicID, e.Slug, e.WorkspaceID, e.LockMode, when(e.CreatedAt)}
 			}, "there is no environment")
+		},
+	}
+}
+
+func (a *app) envDeleteCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "delete ENV",
+		Short: "Delete an environment that has no states",
+		Long: `Delete an environment, with its tokens and grants. It must have no states outside of the
+trash; those in the trash go with it, for good.`,
+		Example: "  kl env delete staging",
+		Args:    between(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := a.envArg(cmd, args); err != nil {
+				return err
+			}
+			t, err := a.forEnvironment(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := t.DeleteEnvironment(cmd.Context(), t.environment); err != nil {
+				return err
+			}
+			if a.asJSON {
+				return a.printJSON(map[string]string{"env_public_id": t.environment, "status": "deleted"})
+			}
+			return a.printf("deleted %s\n", args[0])
 		},
 	}
 }
