@@ -24,6 +24,14 @@ func (s *server) newPlace(name string) *place {
 	return p
 }
 
+// in is the place for a test of its own, whose failures are that test's.
+func (p *place) in(tb testing.TB) *place {
+	s, q := *p.server, *p
+	s.tb = tb
+	q.server = &s
+	return &q
+}
+
 func (p *place) newEnvironment(slug string) (id, token string) {
 	p.tb.Helper()
 	var e wire.Environment
@@ -195,30 +203,60 @@ func TestPersonalToken(t *testing.T) {
 	}
 }
 
-// TestTokenEndsDuringApply revokes the token of an apply that runs: what the
-// apply has built is refused, and kept.
-func TestTokenEndsDuringApply(t *testing.T) {
+// TestRightsEndDuringApply takes the rights of an apply away while it runs: what
+// it has built is refused, kept, and brought in by somebody who may.
+func TestRightsEndDuringApply(t *testing.T) {
 	t.Parallel()
 	long(t)
 	p := startServer(t).newPlace("platform")
-	ana := p.newPerson("ana")
-	p.operator("member", "add", "ana", "--workspace", p.ws)
-	pat := ana.newPAT("laptop")
-	p.operator("grant", "add", "ana")
-	// the first write of a state is preceded by a read, which would be refused
-	initWorkdir(t, httpBackend+item("x_before", `"x"`), p.as(p.token, "net")).must("apply")
-	w := initWorkdir(t, gated("x"), p.as(pat.Secret, "net"))
-	apply := w.start("apply")
-	w.awaitGate("x_gate", apply)
-	ana.must("pat", "revoke", pat.ID)
-	w.openGate("x_gate")
-	r := apply.result(clientPatience)
-	if r.code != 1 {
-		t.Fatalf("apply: exit %d, want 1\n%s", r.code, r.out)
-	}
-	wantText(t, r.out, "Failed to save state", "HTTP error: 401")
-	if out := p.operator("recover", "list", "--state", "net"); !strings.Contains(out, "credentials_revoked") {
-		t.Errorf("kl recover list:\n%s", out)
+	for name, c := range map[string]struct {
+		end    func(ana *person, pat wire.Token)
+		status string
+		code   string
+	}{
+		"token revoked":   {func(ana *person, pat wire.Token) { ana.must("pat", "revoke", pat.ID) }, "401", "credentials_revoked"},
+		"grant removed":   {func(ana *person, _ wire.Token) { ana.operator("grant", "remove", ana.name) }, "403", "no_grant"},
+		"grant lowered":   {func(ana *person, _ wire.Token) { ana.operator("grant", "add", ana.name, "--role", "plan") }, "403", "role_too_low"},
+		"member leaves":   {func(ana *person, _ wire.Token) { ana.must("member", "leave", "--workspace", p.ws) }, "403", "not_member"},
+		"user is deleted": {func(ana *person, _ wire.Token) { ana.operator("user", "delete", ana.name) }, "401", "credentials_revoked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := p.in(t)
+			state := strings.ReplaceAll(name, " ", "-")
+			ana := p.newPerson(state)
+			p.operator("member", "add", ana.name, "--workspace", p.ws)
+			pat := ana.newPAT("laptop")
+			p.operator("grant", "add", ana.name)
+			// the first write of a state is preceded by a read, which would be refused
+			initWorkdir(t, httpBackend+item("x_before", `"x"`), p.as(p.token, state)).must("apply")
+			w := initWorkdir(t, gated("x"), p.as(pat.Secret, state))
+			apply := w.start("apply")
+			w.awaitGate("x_gate", apply)
+			c.end(ana, pat)
+			w.openGate("x_gate")
+			r := apply.result(clientPatience)
+			if r.code != 1 {
+				t.Fatalf("apply: exit %d, want 1\n%s", r.code, r.out)
+			}
+			wantText(t, r.out, "Failed to save state", "HTTP error: "+c.status)
+
+			var kept wire.List[wire.Refused]
+			out := p.operator("recover", "list", "--state", state, "--json")
+			if err := json.Unmarshal([]byte(out), &kept); err != nil || len(kept.Items) != 1 || kept.Items[0].Code != c.code || kept.Items[0].Principal != ana.name {
+				t.Fatalf("refused writes: got %+v (%v), want one of %s with the code %s", kept.Items, err, ana.name, c.code)
+			}
+			var l wire.Lock
+			if err := json.Unmarshal([]byte(p.operator("lock", "show", state, "--json")), &l); err != nil {
+				t.Fatal(err)
+			}
+			for _, h := range l.Holders {
+				p.operator("lock", "release", state, "--id", h.ID)
+			}
+			p.operator("recover", "merge", kept.Items[0].ID, "--state", state)
+			w.setenv(p.as(p.token, state)...)
+			w.must("plan", "-detailed-exitcode")
+		})
 	}
 }
 
