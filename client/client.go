@@ -10,6 +10,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -52,6 +53,8 @@ type Options struct {
 	// CAFile names a PEM file with the certificates that are trusted instead of
 	// the system's; it is read once. Not together with HTTP.
 	CAFile string
+	// CA holds such certificates itself, as PEM; CAFile goes before it.
+	CA string
 	// UserAgent names the caller in the server's view; "" means "kl".
 	UserAgent string
 	// PageSize is how many items a listing asks for at a time; 0 means 500,
@@ -96,7 +99,7 @@ func New(o Options) (*Client, error) {
 		c.pageSize = 500
 	}
 	if c.http == nil {
-		if c.http, err = newHTTP(o.CAFile); err != nil {
+		if c.http, err = newHTTP(o.CAFile, o.CA); err != nil {
 			return nil, err
 		}
 	}
@@ -107,7 +110,7 @@ func New(o Options) (*Client, error) {
 // the end.
 func (c *Client) Base() string { return c.base }
 
-func newHTTP(caFile string) (*http.Client, error) {
+func newHTTP(caFile, ca string) (*http.Client, error) {
 	// no time limit on answers: a LOCK may be held open, a large body takes its time
 	t := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -123,10 +126,13 @@ func newHTTP(caFile string) (*http.Client, error) {
 			return nil, fault.Wrap(fault.ParameterInvalid, err, "the certificate file %s cannot be read", caFile).
 				WithNext("check --ca-file (KL_CA_FILE)")
 		}
+		ca = string(pem)
+	}
+	if ca != "" || caFile != "" {
 		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, fault.New(fault.ParameterInvalid, "%s holds no PEM certificate", caFile).
-				WithNext("check --ca-file (KL_CA_FILE)")
+		if !pool.AppendCertsFromPEM([]byte(ca)) {
+			return nil, fault.New(fault.ParameterInvalid, "%s holds no PEM certificate", cmp.Or(caFile, "what should be a certificate")).
+				WithNext("check --ca-file (KL_CA_FILE), or TF_HTTP_CLIENT_CA_CERTIFICATE_PEM, which is a certificate and not a file's name")
 		}
 		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}

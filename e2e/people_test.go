@@ -145,6 +145,11 @@ func TestPersonalToken(t *testing.T) {
 	p.operator("grant", "add", "ana")
 	w := initWorkdir(t, config, asAna)
 	w.must("apply")
+	doctor := startProcess(t, w.dir, append(cleanEnv(), asAna...), klBinary(t), "doctor").result(patience)
+	if doctor.code != 0 {
+		t.Errorf("kl doctor: exit %d, want 0\n%s", doctor.code, doctor.out)
+	}
+	wantText(t, doctor.out, "personal access token ana", "locks are taken and given back", "role write", "at serial 1")
 	if got := p.operator("history", "net"); !strings.Contains(got, "ana") {
 		t.Errorf("the history does not name ana:\n%s", got)
 	}
