@@ -239,7 +239,7 @@ func (t *target) onlyWorkspace(cmd *cobra.Command) (string, error) {
 	for _, w := range all {
 		names = append(names, w.WorkspaceID+" ("+w.Name+")")
 	}
-	return "", usage(cmd, "no workspace is named, and there are %d", len(all)).WithNext("give --workspace, one of: %s", strings.Join(names, ", "))
+	return "", usage(cmd, "no workspace is named, and there are %d", len(all)).WithNext("name one of: %s", strings.Join(names, ", "))
 }
 
 func (a *app) envListCmd() *cobra.Command {

@@ -112,11 +112,17 @@ func TestAccessOverTheWire(t *testing.T) {
 // TestReach contacts a server without credentials.
 func TestReach(t *testing.T) {
 	s := kltest.Start(t)
-	r, err := connect(t, client.Options{Base: s.URL, Bearer: "not a token"}).Reach(t.Context())
+	r, err := connect(t, client.Options{Base: s.URL, Bearer: "no-token"}).Reach(t.Context())
 	if err != nil || r.Date.IsZero() || r.Took <= 0 {
 		t.Errorf("reached %+v, %v", r, err)
 	}
 	if _, err = connect(t, client.Options{Base: "http://127.0.0.1:1"}).Reach(t.Context()); !fault.Is(err, fault.Unreachable) {
 		t.Errorf("reach of a port that nobody listens on: %v, want unreachable", err)
+	}
+}
+
+func TestTokenWithALineBreak(t *testing.T) {
+	if _, err := client.New(client.Options{Base: "http://h", Bearer: "kl_ctl_a\nkl_ctl_b"}); !fault.Is(err, fault.CredentialsInvalid) {
+		t.Errorf("got %v, want credentials_invalid", err)
 	}
 }

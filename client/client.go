@@ -74,7 +74,7 @@ type Client struct {
 }
 
 // New makes a client; it sends nothing yet. The code of a failure is
-// parameter_invalid.
+// parameter_invalid, or credentials_invalid for what cannot be a token.
 func New(o Options) (*Client, error) {
 	u, err := url.Parse(o.Base)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -84,6 +84,10 @@ func New(o Options) (*Client, error) {
 	if u.RawQuery != "" || u.Fragment != "" {
 		return nil, fault.New(fault.ParameterInvalid, "the server's address %s has a query or a fragment", u.Redacted()).
 			WithNext("leave out what stands behind ? and #")
+	}
+	if strings.ContainsFunc(o.Bearer, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, fault.New(fault.CredentialsInvalid, "the token has a blank, a line break or another character in it that no token has").
+			WithNext("check --token (KL_TOKEN)")
 	}
 	c := &Client{bearer: o.Bearer, username: o.Username, password: o.Password, http: o.HTTP, userAgent: o.UserAgent, pageSize: o.PageSize}
 	if u.User != nil && c.username == "" {
