@@ -22,15 +22,14 @@ func TestFirstUse(t *testing.T) {
 	if info, err := os.Stat(data); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("data file: mode %v, %v; want 0600", info.Mode(), err)
 	}
-	printed := serve.main.String()
-	block := regexp.MustCompile(`(?s)terraform \{.*?\n\}\n`).FindString(printed)
-	if block == "" {
-		t.Fatalf("no backend block on stdout:\n%s", printed)
-	}
-	control := regexp.MustCompile(`kl_ctl_\w+`).FindString(printed)
-	if control == "" {
-		t.Fatalf("no control token on stdout:\n%s", printed)
-	}
+	// the line above is on stderr: stdout comes by another pipe, perhaps later
+	var block, control string
+	await(t, "a backend block and a control token on stdout", func() bool {
+		printed := serve.main.String()
+		block = regexp.MustCompile(`(?s)terraform \{.*?\n\}\n`).FindString(printed)
+		control = regexp.MustCompile(`KL_TOKEN=(kl_ctl_\w+)`).FindString(printed)
+		return block != "" && control != ""
+	}, serve.out.String)
 
 	w := initWorkdir(t, block+item("hello", `"world"`), nil)
 	wantText(t, w.must("apply"), "Apply complete! Resources: 1 added")
@@ -49,7 +48,7 @@ func TestFirstUse(t *testing.T) {
 	w.must("plan", "-detailed-exitcode")
 
 	// in the Terraform directory nothing has to be named but the token
-	env := append(cleanEnv(), "KL_TOKEN="+control)
+	env := append(cleanEnv(), control)
 	for _, verb := range [][]string{{"history"}, {"lock", "show"}, {"state", "show"}, {"state", "list"}} {
 		r := startProcess(t, w.dir, env, klBinary(t), verb...).result(patience)
 		if r.code != 0 || r.stdout == "" {

@@ -70,6 +70,7 @@ func (in *stateInstance) render(r *stateResource) []byte {
 		add("index_key", number(in.key.Text))
 	case tfstate.KeyString:
 		add("index_key", in.key.Text)
+	case tfstate.KeyNone:
 	}
 	if in.deposed != "" {
 		add("deposed", in.deposed)
@@ -167,15 +168,22 @@ func instanceAttributes(r *rand.Rand, id string, revision int) object {
 		{"key_name", nil},
 		{"launch_template", list{}},
 		{"metadata_options", list{object{
-			{"http_endpoint", "enabled"}, {"http_put_response_hop_limit", number("1")}, {"http_tokens", "required"},
+			{"http_endpoint", "enabled"},
+			{"http_put_response_hop_limit", number("1")},
+			{"http_tokens", "required"},
 			{"instance_metadata_tags", "disabled"},
 		}}},
 		{"monitoring", revision%2 == 1},
 		{"private_ip", fmt.Sprintf("10.%d.%d.%d", r.IntN(256), r.IntN(256), r.IntN(256))},
 		{"root_block_device", list{object{
-			{"delete_on_termination", true}, {"device_name", "/dev/xvda"}, {"encrypted", true}, {"iops", number("3000")},
-			{"tags", object{}}, {"volume_id", fmt.Sprintf("vol-%017x", r.Uint64()>>4)},
-			{"volume_size", number(strconv.Itoa(8 + revision))}, {"volume_type", "gp3"},
+			{"delete_on_termination", true},
+			{"device_name", "/dev/xvda"},
+			{"encrypted", true},
+			{"iops", number("3000")},
+			{"tags", object{}},
+			{"volume_id", fmt.Sprintf("vol-%017x", r.Uint64()>>4)},
+			{"volume_size", number(strconv.Itoa(8 + revision))},
+			{"volume_type", "gp3"},
 		}}},
 		{"subnet_id", fmt.Sprintf("subnet-%017x", r.Uint64()>>4)},
 		{"tags", tag},
@@ -244,15 +252,21 @@ func bucketAttributes(r *rand.Rand, id string, revision int) object {
 		{"cors_rule", list{}},
 		{"force_destroy", false},
 		{"grant", list{object{
-			{"id", fmt.Sprintf("%016x%016x", r.Uint64(), r.Uint64())}, {"permissions", list{"FULL_CONTROL"}},
-			{"type", "CanonicalUser"}, {"uri", ""},
+			{"id", fmt.Sprintf("%016x%016x", r.Uint64(), r.Uint64())},
+			{"permissions", list{"FULL_CONTROL"}},
+			{"type", "CanonicalUser"},
+			{"uri", ""},
 		}}},
 		{"hosted_zone_id", "Z1BKCTXD74EZPE"},
 		{"id", id},
 		{"lifecycle_rule", list{object{
-			{"abort_incomplete_multipart_upload_days", number("7")}, {"enabled", true},
+			{"abort_incomplete_multipart_upload_days", number("7")},
+			{"enabled", true},
 			{"expiration", list{object{{"days", number(strconv.Itoa(30 + revision))}, {"expired_object_delete_marker", false}}}},
-			{"id", phrase(r, 1)}, {"prefix", "logs/"}, {"tags", nil}, {"transition", list{}},
+			{"id", phrase(r, 1)},
+			{"prefix", "logs/"},
+			{"tags", nil},
+			{"transition", list{}},
 		}}},
 		{"logging", list{}},
 		{"object_lock_enabled", false},

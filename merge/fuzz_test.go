@@ -74,3 +74,40 @@ func clash(h, o *parts) bool {
 	}
 	return o.get(merge.Element{Class: merge.Check, Address: "check_results"}) != nil
 }
+
+// tape is a source of choices: its bytes, then a count, for a source of nothing but zeros can be asked for ever.
+type tape struct {
+	bytes []byte
+	n     uint64
+}
+
+// Uint64 repeats a byte, so that it decides wherever the bits are taken from. The count makes no two calls alike.
+func (t *tape) Uint64() uint64 {
+	t.n++
+	if len(t.bytes) == 0 {
+		return t.n * 0x9e3779b97f4a7c15
+	}
+	c := t.bytes[0]
+	t.bytes = t.bytes[1:]
+	return uint64(c)*0x0101010101010101 ^ t.n&7
+}
+
+// FuzzChanges merges states that a tape of choices makes: a base, and changes of it on both sides. None may be refused.
+func FuzzChanges(f *testing.F) {
+	f.Add([]byte("\xf0\x11\x80\x33\xc4\x55"), []byte("\x90\x11\x22"), []byte("\xa0\x60\x40\xf9"), uint64(1))
+	f.Add([]byte("some states that begin as words are not worse than others, for all that is known"), []byte("the head"), []byte("and what is ours"), uint64(3))
+	f.Fuzz(func(t *testing.T, base, forHead, forOurs []byte, choice uint64) {
+		state := func(from *model, changes []byte) *model {
+			tp := tape{bytes: changes[:min(len(changes), 200)]}
+			r := rand.New(&tp)
+			m := from.clone()
+			for len(tp.bytes) > 0 {
+				m.change(r, choice&1 == 1)
+			}
+			return m
+		}
+		b := state(&model{serial: 1, version: "1.0.0"}, base)
+		lay := genLayouts[[...]string{"indented", "compact", "loose", "tabs"}[choice>>1&3]]
+		merges(t, lay(state(b, forHead).compact()), lay(state(b, forOurs).compact()), choice>>3, merge.Options{Serial: 9})
+	})
+}

@@ -18,7 +18,7 @@ import (
 
 var (
 	seed   = flag.Uint64("seed", 1, "seed of the random states")
-	rounds = flag.Int("rounds", 600, "number of random merges that a property is tried on")
+	rounds = flag.Int("rounds", 300, "number of random merges that a property is tried on")
 )
 
 // TestRandomMerges changes a random state on two sides and compares the merge with what maps of elements give.

@@ -160,13 +160,13 @@ func (c *stateCheck) body(es []entry) ([]byte, error) {
 	body, piece := make([]byte, 0, size), []byte(nil)
 	for i := range es {
 		e := &es[i]
-		chunk := c.tx.Bucket(bChunk).Get(key(c.sid, e.id))
+		chunk := peek(c.tx, bChunk, key(c.sid, e.id))
 		if chunk == nil {
 			return nil, fmt.Errorf("chunk %d is missing", e.id)
 		}
 		var base []byte
 		if e.base != 0 {
-			if base = c.tx.Bucket(bChunk).Get(key(c.sid, e.base)); base == nil {
+			if base = peek(c.tx, bChunk, key(c.sid, e.base)); base == nil {
 				return nil, fmt.Errorf("chunk %d, a base, is missing", e.base)
 			}
 		}
@@ -388,7 +388,7 @@ func (c *stateCheck) coordination() {
 	note(eachRec(c.tx, bRefused, u64(c.sid), func(_ []byte, r *refusedRec) (bool, error) {
 		h := sha256.New()
 		for i := range r.Pieces {
-			v := c.tx.Bucket(bRefusedBody).Get(refusedPieceKey(c.sid, r.ID, i))
+			v := peek(c.tx, bRefusedBody, refusedPieceKey(c.sid, r.ID, i))
 			b, err := unpack(v)
 			if err != nil {
 				c.problem("the refused write %s is not whole: %v", r.ID, err)

@@ -383,6 +383,7 @@ func TestCoexistence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				f := newFixture(t, store.Options{ChunkTarget: rapid.SampledFrom([]int{0, 256, 1024}).Draw(rt, "chunk")})
+				defer f.finish()
 				mode, off := "optimistic", false
 				if _, err := f.s.PatchEnvironment(context.Background(), f.actor, f.env, wire.EnvironmentPatch{LockMode: &mode, RecoveryHold: &off}); err != nil {
 					rt.Fatal(err)

@@ -85,7 +85,7 @@ func (s *Store) NoteRequest(r wire.Request) {
 			return fmt.Errorf("number a request: %w", err)
 		}
 		slot := u64(n % maxRequests)
-		if old := ring.Get(slot); old != nil {
+		if old := peek(tx, bRequestRing, slot); old != nil {
 			if err := del(tx, bRequest, append([]byte(nil), old...)); err != nil {
 				return broken(err)
 			}

@@ -139,7 +139,7 @@ func viewOf(tx *bbolt.Tx, sid uint64, rec *stateRec, sess *sessionRec, serial ui
 		return &view{version: n}, err
 	}
 	v := &view{version: sess.BaseVersion, overlay: map[element][16]byte{}}
-	raw := tx.Bucket(bOverlay).Get(keyS(sid, sess.Info.ID))
+	raw := peek(tx, bOverlay, keyS(sid, sess.Info.ID))
 	if raw == nil {
 		return v, nil
 	}
@@ -221,11 +221,12 @@ func (s *Store) mergeWrite(ctx context.Context, ref Ref, p *plan, v *view, choos
 			m.overlay = append(m.overlay, change{op: overlayOp(c.new), element: c.element, new: c.new})
 		case merge.Ours:
 			m.takes = append(m.takes, *c)
+		case merge.Conflict: // noted above
 		}
 	}
 	if len(m.conflicts) > 0 {
 		slices.Sort(m.conflicts)
-		return m, overlapFault(ref, p, m), nil
+		return m, overlapFault(ref, m), nil
 	}
 	if refusal, err := s.guardDependencies(ref, p, m, others, verdicts); refusal != nil || err != nil {
 		return m, refusal, err
@@ -390,7 +391,7 @@ func andMore(n int) string {
 	return fmt.Sprintf(" (and %d more)", n)
 }
 
-func overlapFault(ref Ref, p *plan, m *merging) *fault.Error {
+func overlapFault(ref Ref, m *merging) *fault.Error {
 	return fault.New(fault.OverlapConflict, "%s was changed by others in the state %s since this run read it%s", m.conflicts[0], ref.Name, andMore(len(m.conflicts)-1)).
 		WithNext("see what was sent with: kl recover list --state %s; then plan again", ref.Name).
 		With("kind", "overlap")
@@ -422,8 +423,9 @@ func (s *Store) buildMerged(ctx context.Context, p *plan, m *merging, verdicts m
 
 // ownBody makes a Body of bytes that were not received.
 func (s *Store) ownBody(b []byte) *Body {
-	o := &Body{buf: b, sha: sha256.Sum256(b), pool: &s.bufs, onDone: func() {}}
+	o := &Body{buf: b, pool: &s.bufs, onDone: func() {}}
 	o.refs.Store(1)
+	o.hashed.Go(func() { o.sha = sha256.Sum256(b) })
 	return o
 }
 
@@ -445,10 +447,19 @@ func (s *Store) headBytes(p *plan) ([]byte, error) {
 	return b, err
 }
 
+// mayMerge reports whether a write of the session could have to be merged:
+// then what it sends is seldom what is stored.
+func (b *base) mayMerge() bool {
+	if b.sess == nil || b.sess.plan() || b.head == nil || b.mode != modeOptimistic && !b.sess.Shared || b.rec.AllowSerial {
+		return false
+	}
+	return b.rec.Head != b.sess.BaseVersion || b.overlaid || b.sess.LastVersion != 0 && b.rec.Serial != b.sess.LastSerial
+}
+
 // mergeSession merges a write of a session that may share the state. It
 // returns nil when the ordinary rules decide.
 func (s *Store) mergeSession(ctx context.Context, r *WriteRequest, p *plan, b *base) (*merging, *fault.Error, error) {
-	if b.sess == nil || b.sess.plan() || b.head == nil || b.mode != modeOptimistic && !b.sess.Shared || p.top.lineage != b.rec.Lineage || b.rec.AllowSerial {
+	if !b.mayMerge() || p.top.lineage != b.rec.Lineage {
 		return nil, nil, nil
 	}
 	if b.sess.LastVersion != 0 && p.top.serial <= b.sess.LastSerial {

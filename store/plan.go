@@ -34,6 +34,8 @@ type plan struct {
 	entries  []entry
 	splices  []splice
 	deaths   []uint64
+	draft    bool // not to be compressed yet
+	fresh    []fresh
 	settle   func() // computes splices and deaths when the bases are final
 	whole    []byte // packed chunk list, when it is due
 	list     []byte // packed change list, when it is too long for the record
@@ -55,23 +57,35 @@ type storedChunk struct {
 // opaquePiece is the size of the chunks of a state that is not looked into.
 const opaquePiece = 64 << 10
 
-// plan compares a document with a head and compresses what is new. Codes:
+// plan compares a document with a head and compresses what is new. A draft is
+// not compressed; complete must be called before it can be stored. Codes:
 // body_digest_mismatch, body_invalid.
-func (s *Store) plan(ctx context.Context, rec stateRec, h *head, oldBody []byte, body *Body) (*plan, error) {
-	p, err := s.planBody(rec, h, oldBody, body)
+func (s *Store) plan(ctx context.Context, rec stateRec, h *head, oldBody []byte, body *Body, draft bool) (*plan, error) {
+	p, err := s.planBody(rec, h, oldBody, body, draft)
 	if err := errors.Join(body.verify(), ctx.Err()); err != nil {
 		return nil, err // what did not arrive as it was sent need not be understood
 	}
 	if err != nil {
 		return nil, invalidBody(err)
 	}
-	p.finish()
+	if !draft {
+		p.finish()
+	}
 	return p, nil
 }
 
-func (s *Store) planBody(rec stateRec, h *head, oldBody []byte, body *Body) (*plan, error) {
+// complete makes a draft ready to be stored.
+func (s *Store) complete(p *plan) error {
+	err := s.compress(p)
+	if err == nil {
+		p.finish()
+	}
+	return err
+}
+
+func (s *Store) planBody(rec stateRec, h *head, oldBody []byte, body *Body, draft bool) (*plan, error) {
 	fresh := func() *plan {
-		p := &plan{head: h, oldBody: oldBody, body: body, rec: rec}
+		p := &plan{head: h, oldBody: oldBody, body: body, rec: rec, draft: draft}
 		p.rec.Target = cmp.Or(rec.Target, s.opt.ChunkTarget)
 		return p
 	}
@@ -132,8 +146,8 @@ func (s *Store) planScanned(p *plan, body []byte) error {
 	case p.top.lineage == "":
 		return fault.New(fault.BodyInvalid, "the state's lineage is empty")
 	}
-	p.entries, p.counts = w.entries, w.counts
-	p.number(w.fresh)
+	p.entries, p.fresh, p.counts = w.entries, w.fresh, w.counts
+	p.number()
 	p.settle = func() {
 		if len(w.old) > 0 {
 			p.splices, p.deaths = w.splices()
@@ -143,12 +157,12 @@ func (s *Store) planScanned(p *plan, body []byte) error {
 	}
 	if len(w.old) == 0 {
 		p.unlisted, p.ids = true, w.ids
-		return s.compress(p, body, w.fresh)
+		return s.compressUnlessDraft(p)
 	}
 	// neither needs the other, and both take a while
 	var compressed error
 	var wg sync.WaitGroup
-	wg.Go(func() { compressed = s.compress(p, body, w.fresh) })
+	wg.Go(func() { compressed = s.compressUnlessDraft(p) })
 	err = s.planChanges(p, w, body)
 	wg.Wait()
 	return cmp.Or(err, compressed)
@@ -274,7 +288,6 @@ func (s *Store) planOpaque(p *plan, body []byte, cause error) error {
 	if p.head != nil && p.rec.Opaque {
 		old = p.head.entries
 	}
-	var fr []fresh
 	same := 0
 	for start := 0; start < len(body); start += opaquePiece {
 		end := min(start+opaquePiece, len(body))
@@ -284,10 +297,10 @@ func (s *Store) planOpaque(p *plan, body []byte, cause error) error {
 			same++
 			continue
 		}
-		fr = append(fr, fresh{at: len(p.entries), start: start, end: end, base: -1})
+		p.fresh = append(p.fresh, fresh{at: len(p.entries), start: start, end: end, base: -1})
 		p.entries = append(p.entries, e)
 	}
-	p.number(fr)
+	p.number()
 	p.settle = func() {
 		if old == nil {
 			p.deaths = allIDs(p.head)
@@ -298,7 +311,7 @@ func (s *Store) planOpaque(p *plan, body []byte, cause error) error {
 			p.deaths = append(p.deaths, o.id)
 		}
 	}
-	return s.compress(p, body, fr)
+	return s.compressUnlessDraft(p)
 }
 
 // allIDs are the chunks that a head needs.
@@ -316,9 +329,9 @@ func allIDs(h *head) (ids []uint64) {
 }
 
 // number gives the fresh chunks their ids and bases.
-func (p *plan) number(fr []fresh) {
+func (p *plan) number() {
 	id := max(p.rec.NextChunk, 1)
-	for _, f := range fr {
+	for _, f := range p.fresh {
 		e := &p.entries[f.at]
 		e.id = id
 		id++
@@ -332,9 +345,17 @@ func (p *plan) number(fr []fresh) {
 	p.rec.NextChunk = id
 }
 
+func (s *Store) compressUnlessDraft(p *plan) error {
+	if p.draft {
+		return nil
+	}
+	return s.compress(p)
+}
+
 // compress encodes the fresh chunks, on all processors when there are many.
 // A chunk that is not worth patching loses its base.
-func (s *Store) compress(p *plan, body []byte, fr []fresh) error {
+func (s *Store) compress(p *plan) error {
+	body, fr := p.body.Bytes(), p.fresh
 	if err := s.pickCodec(p, body); err != nil {
 		return err
 	}
@@ -416,7 +437,7 @@ func (s *Store) codecOf(dict uint16, h *head) (*codec, error) {
 
 func (s *Store) loadDict(sid uint64, dict uint16) (raw []byte, err error) {
 	err = s.view(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bDict).Get(key(sid, uint64(dict)))
+		b := peek(tx, bDict, key(sid, uint64(dict)))
 		if b == nil {
 			return errDamaged
 		}

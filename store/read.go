@@ -138,7 +138,7 @@ func (s *Store) baseBytes(p *plan, f fresh) ([]byte, error) {
 
 // find reads the record of a state. The code is not_found when there is none.
 func find(tx *bbolt.Tx, ref Ref) (uint64, *stateRec, error) {
-	k := tx.Bucket(bName).Get(pair(ref.Environment, ref.Name))
+	k := peek(tx, bName, pair(ref.Environment, ref.Name))
 	if k == nil {
 		return 0, nil, noState(ref)
 	}

@@ -86,7 +86,7 @@ func (s *Store) mergeRefusedOnce(ctx context.Context, l *live, by Actor, ref Ref
 		defer b.body.unref()
 		old = b.body.Bytes()
 	}
-	p, err := s.plan(ctx, b.rec, b.head, old, body)
+	p, err := s.plan(ctx, b.rec, b.head, old, body, true)
 	if err != nil {
 		return none, err
 	}
@@ -212,16 +212,19 @@ func (s *Store) describeMerge(rec *refusedRec, p *plan, m *merging, choose take)
 // commitRefused stores the merged document and settles the refused write. When
 // the head has all of it already, it is only settled.
 func (s *Store) commitRefused(ctx context.Context, l *live, r *WriteRequest, b *base, p *plan, m *merging, rec *refusedRec, out wire.MergeResult) (wire.MergeResult, error) {
+	var err error
 	if m.body != nil {
 		defer m.body.unref()
-		var err error
-		if p, err = s.plan(ctx, b.rec, b.head, p.oldBody, m.body); err != nil {
-			return out, err
-		}
+		p, err = s.plan(ctx, b.rec, b.head, p.oldBody, m.body, false)
+	} else {
+		err = s.complete(p)
+	}
+	if err != nil {
+		return out, err
 	}
 	w := &writing{r: r, p: p, m: m, ours: p.top, planned: &b.rec, settled: []refusedRec{*rec}, settleAs: refusedMerged, source: sourceRecover}
 	nothing := b.head != nil && len(m.takes) == 0
-	err := s.commit.do(ctx, int(p.storedBytes), func(tx *bbolt.Tx) error {
+	err = s.commit.do(ctx, int(p.storedBytes), func(tx *bbolt.Tx) error {
 		if err := s.judgeState(tx, w); err != nil {
 			return err
 		}

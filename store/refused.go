@@ -325,9 +325,9 @@ func settle(tx *bbolt.Tx, s *Store, sid uint64, r *refusedRec, status string, by
 
 // settledBy returns the writer's open refused writes whose objects are all in
 // what terraform state push now sends.
-func (s *Store) settledBy(b *base, r *WriteRequest) ([]refusedRec, error) {
+func (s *Store) settledBy(b *base, r *WriteRequest) []refusedRec {
 	if !b.push() {
-		return nil, nil
+		return nil
 	}
 	var mine []refusedRec
 	for i := range b.open {
@@ -336,18 +336,18 @@ func (s *Store) settledBy(b *base, r *WriteRequest) ([]refusedRec, error) {
 		}
 	}
 	if len(mine) == 0 {
-		return nil, nil
+		return nil
 	}
 	have := map[string][16]byte{}
 	if err := eachInstance(r.Body.Bytes(), s.seed, func(a string, _ bool, hash func() [16]byte) { have[a] = hash() }); err != nil {
-		return nil, nil //nolint:nilerr // an opaque document settles nothing
+		return nil // an opaque document settles nothing
 	}
 	return slices.DeleteFunc(mine, func(m refusedRec) bool {
 		return slices.ContainsFunc(m.Unknown, func(h heldRec) bool {
 			got, ok := have[h.Address]
 			return !ok || string(got[:]) != string(h.Hash)
 		})
-	}), nil
+	})
 }
 
 // KeepRefused keeps the body of a write that is refused before it is judged:
@@ -368,7 +368,7 @@ func (s *Store) KeepRefused(ctx context.Context, r WriteRequest, refusal *fault.
 		defer b.body.unref()
 		old = b.body.Bytes()
 	}
-	p, err := s.plan(ctx, b.rec, b.head, old, r.Body)
+	p, err := s.plan(ctx, b.rec, b.head, old, r.Body, true)
 	if err != nil {
 		return err
 	}
@@ -469,7 +469,7 @@ func (s *Store) RefusedBody(_ context.Context, ref Ref, id string) (*Snapshot, e
 		for i := range r.Pieces {
 			var b []byte
 			err := s.view(func(tx *bbolt.Tx) (err error) {
-				v := tx.Bucket(bRefusedBody).Get(refusedPieceKey(sid, id, i))
+				v := peek(tx, bRefusedBody, refusedPieceKey(sid, id, i))
 				if v == nil {
 					return fmt.Errorf("%w: piece %d of the refused write %s is missing", errDamaged, i, id)
 				}

@@ -255,6 +255,10 @@ func keyS(sid uint64, s string) []byte { return append(u64(sid), s...) }
 // pair joins two texts of which the first has no zero byte.
 func pair(a, b string) []byte { return append(append([]byte(a), 0), b...) }
 
+// peek looks at a value in place, for those who decode it at once: the bytes
+// die with the transaction. nil means that there is none.
+func peek(tx *bbolt.Tx, bucket, k []byte) []byte { return tx.Bucket(bucket).Get(k) }
+
 // get copies a value out of the transaction: bbolt's memory dies with it. nil
 // means that there is none.
 func get(tx *bbolt.Tx, bucket, k []byte) []byte {

@@ -266,7 +266,7 @@ func (s *Store) tryLock(ctx context.Context, l *live, r *LockRequest) (refusal e
 
 // mayLock refuses for other reasons than a holder.
 func (s *Store) mayLock(tx *bbolt.Tx, c *contest, r *LockRequest) error {
-	if _, err := s.activeEnvironment(tx, r.Ref.Environment); err != nil {
+	if err := s.activeEnvironment(tx, r.Ref.Environment); err != nil {
 		return err
 	}
 	if err := activeState(r.Ref, c.rec); err != nil {

@@ -41,33 +41,32 @@ func (s *Store) createState(tx *bbolt.Tx, ref Ref, by Actor) (uint64, error) {
 	)
 }
 
-// activeEnvironment reads an environment whose workspace is not suspended.
+// activeEnvironment refuses an environment whose workspace is suspended.
 // Codes: unknown_environment, workspace_suspended.
-func (s *Store) activeEnvironment(tx *bbolt.Tx, id string) (*environmentRec, error) {
+func (s *Store) activeEnvironment(tx *bbolt.Tx, id string) error {
 	env, ok, err := getRec[environmentRec](tx, bEnvironment, []byte(id))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if !ok {
-		return nil, unknownEnvironment(id)
+		return unknownEnvironment(id)
 	}
 	ws, ok, err := getRec[workspaceRec](tx, bWorkspace, []byte(env.WorkspaceID))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if ok && ws.Status == statusSuspended {
-		return nil, fault.New(fault.WorkspaceSuspended, "the workspace %s was suspended by %s: %s", ws.Name, ws.SuspendedBy, ws.SuspendedReason).
+		return fault.New(fault.WorkspaceSuspended, "the workspace %s was suspended by %s: %s", ws.Name, ws.SuspendedBy, ws.SuspendedReason).
 			With("hold", "workspace_suspended").With("since", ws.SuspendedAt).With("by", ws.SuspendedBy)
 	}
-	return env, nil
+	return nil
 }
 
 // Held is workspace_suspended when the workspace of an environment is, and nil
 // when it is not. Code besides: unknown_environment.
 func (s *Store) Held(_ context.Context, env string) error {
 	return s.view(func(tx *bbolt.Tx) error {
-		_, err := s.activeEnvironment(tx, env)
-		return err
+		return s.activeEnvironment(tx, env)
 	})
 }
 
@@ -209,7 +208,7 @@ func (s *Store) changeState(ctx context.Context, by Actor, ref Ref, f func(tx *b
 // lock_foreign.
 func (s *Store) Delete(ctx context.Context, by Actor, ref Ref, lockID string) error {
 	_, err := s.changeState(ctx, by, ref, func(tx *bbolt.Tx, sid uint64, r *stateRec) (wire.Event, error) {
-		if _, err := s.activeEnvironment(tx, ref.Environment); err != nil {
+		if err := s.activeEnvironment(tx, ref.Environment); err != nil {
 			return wire.Event{}, err
 		}
 		if err := activeState(ref, r); err != nil {
@@ -245,7 +244,7 @@ func (s *Store) Delete(ctx context.Context, by Actor, ref Ref, lockID string) er
 // workspace_suspended.
 func (s *Store) Archive(ctx context.Context, by Actor, ref Ref) (wire.State, error) {
 	return s.changeState(ctx, by, ref, func(tx *bbolt.Tx, _ uint64, r *stateRec) (wire.Event, error) {
-		if _, err := s.activeEnvironment(tx, ref.Environment); err != nil {
+		if err := s.activeEnvironment(tx, ref.Environment); err != nil {
 			return wire.Event{}, err
 		}
 		if err := activeState(ref, r); err != nil {
@@ -263,7 +262,7 @@ func (s *Store) Archive(ctx context.Context, by Actor, ref Ref) (wire.State, err
 // parameter_invalid when it is active.
 func (s *Store) Restore(ctx context.Context, by Actor, ref Ref) (wire.State, error) {
 	return s.changeState(ctx, by, ref, func(tx *bbolt.Tx, _ uint64, r *stateRec) (wire.Event, error) {
-		if _, err := s.activeEnvironment(tx, ref.Environment); err != nil {
+		if err := s.activeEnvironment(tx, ref.Environment); err != nil {
 			return wire.Event{}, err
 		}
 		if r.Lifecycle == lifecycleActive {

@@ -109,7 +109,7 @@ func (s *Store) toRelease(tx *bbolt.Tx, sid uint64, r *UnlockRequest) (*sessionR
 }
 
 func releasedLocks(tx *bbolt.Tx, sid uint64) (ids []string, err error) {
-	if b := tx.Bucket(bReleased).Get(u64(sid)); b != nil {
+	if b := peek(tx, bReleased, u64(sid)); b != nil {
 		if err := json.Unmarshal(b, &ids); err != nil {
 			return nil, fmt.Errorf("released locks of state %d: %w", sid, err)
 		}

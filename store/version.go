@@ -215,7 +215,7 @@ func decodeVersion(b []byte) (*versionRec, error) {
 
 // getVersion reads a version's record without a change list kept apart.
 func getVersion(tx *bbolt.Tx, sid, version uint64) (*versionRec, error) {
-	b := tx.Bucket(bVersion).Get(key(sid, version))
+	b := peek(tx, bVersion, key(sid, version))
 	if b == nil {
 		return nil, fmt.Errorf("%w: version %d of state %d is missing", errRecord, version, sid)
 	}

@@ -52,6 +52,7 @@ func (c *counts) token(t *tfstate.Token, n int64) {
 		if t.Inst.Managed() {
 			c.managed += n
 		}
+	default: // nothing that is counted
 	}
 }
 
@@ -197,6 +198,7 @@ func elementOf(t *tfstate.Token) element {
 		c = classOutput
 	case tfstate.CutCheck:
 		c = classCheck
+	default: // resources and their instances
 	}
 	return element{c, t.Label()}
 }

@@ -48,12 +48,13 @@ func (s *Store) Write(ctx context.Context, r WriteRequest) (Written, error) {
 
 // base is what a write starts from.
 type base struct {
-	rec  stateRec // zero when there is no such state yet
-	head *head    // nil when there is no version yet
-	body *Body    // a reference to the head's bytes, nil when not in memory
-	mode string   // lock mode
-	sess *sessionRec
-	open []refusedRec // of the state, when the session is one of terraform state push
+	rec      stateRec // zero when there is no such state yet
+	head     *head    // nil when there is no version yet
+	body     *Body    // a reference to the head's bytes, nil when not in memory
+	mode     string   // lock mode
+	sess     *sessionRec
+	overlaid bool         // the session sees its base version differently in places
+	open     []refusedRec // of the state, when the session is one of terraform state push
 }
 
 // push reports whether the session is one of terraform state push.
@@ -69,7 +70,8 @@ func (s *Store) writeOnce(ctx context.Context, l *live, r *WriteRequest) (Writte
 		defer b.body.unref()
 		old = b.body.Bytes()
 	}
-	p, err := s.plan(ctx, b.rec, b.head, old, r.Body)
+	merging := b.mayMerge()
+	p, err := s.plan(ctx, b.rec, b.head, old, r.Body, merging)
 	if err != nil {
 		return Written{}, err
 	}
@@ -80,14 +82,14 @@ func (s *Store) writeOnce(ctx context.Context, l *live, r *WriteRequest) (Writte
 	ours := p
 	if m != nil && m.body != nil {
 		defer m.body.unref()
-		if p, err = s.plan(ctx, b.rec, b.head, p.oldBody, m.body); err != nil {
-			return Written{}, err
-		}
+		p, err = s.plan(ctx, b.rec, b.head, p.oldBody, m.body, false)
+	} else if merging {
+		err = s.complete(p)
 	}
-	settled, err := s.settledBy(b, r)
 	if err != nil {
 		return Written{}, err
 	}
+	settled := s.settledBy(b, r)
 	w := &writing{r: r, p: p, m: m, ours: ours.top, refusal: refusal, planned: &b.rec, settled: settled}
 	err = s.commit.do(ctx, int(p.storedBytes), func(tx *bbolt.Tx) error {
 		w.out = Written{}
@@ -154,7 +156,7 @@ func (s *Store) loadBase(l *live, r *WriteRequest) (*base, error) {
 			return err
 		}
 		if ok && sess.PrincipalID == r.Actor.ID {
-			b.sess = sess
+			b.sess, b.overlaid = sess, has(tx, bOverlay, keyS(sid, r.LockID))
 		}
 		if b.push() {
 			if b.open, err = openRefused(tx, sid); err != nil {
@@ -187,8 +189,9 @@ func refusedClass(err error) bool {
 	switch fault.ClassOf(err) {
 	case fault.Lock, fault.Conflict, fault.Quota, fault.Lifecycle:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // judge decides on a write inside its transaction and changes nothing. It
@@ -213,7 +216,7 @@ func (s *Store) judge(tx *bbolt.Tx, w *writing) error {
 // planned for, and that it may be written.
 func (s *Store) judgeState(tx *bbolt.Tx, w *writing) error {
 	r := w.r
-	if _, err := s.activeEnvironment(tx, r.Ref.Environment); err != nil {
+	if err := s.activeEnvironment(tx, r.Ref.Environment); err != nil {
 		return err
 	}
 	var err error

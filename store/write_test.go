@@ -23,6 +23,8 @@ type fixture struct {
 	s     *store.Store
 	env   string
 	actor store.Actor
+
+	finished bool
 }
 
 func newFixture(tb testing.TB, opt store.Options) *fixture {
@@ -39,13 +41,21 @@ func newFixture(tb testing.TB, opt store.Options) *fixture {
 		tb.Fatal(err)
 	}
 	f.env, f.actor = b.EnvPublicID, store.Actor{Principal: p, RequestID: "req_test"}
-	tb.Cleanup(func() {
-		f.check()
-		if err := f.s.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
+	tb.Cleanup(f.finish)
 	return f
+}
+
+// finish checks and closes the store, once; a test that opens many calls it
+// itself.
+func (f *fixture) finish() {
+	if f.finished {
+		return
+	}
+	f.finished = true
+	f.check()
+	if err := f.s.Close(); err != nil {
+		f.tb.Error(err)
+	}
 }
 
 func (f *fixture) open() {

@@ -77,8 +77,9 @@ func (k Key) append(dst []byte) []byte {
 		return append(append(append(dst, '['), k.Text...), ']')
 	case KeyString:
 		return append(appendQuoted(append(dst, '['), k.Text), ']')
+	default:
+		return dst
 	}
-	return dst
 }
 
 // Compare orders keys as Terraform writes the instances of a resource: no key, then integers by value, then strings.

@@ -139,8 +139,10 @@ func TestAddresses(t *testing.T) {
 		"data":           {`"module": "module.a", "mode": "data", "type": "t", "name": "n", "instances": [{}]`, `module.a.data.t.n`},
 		"null module":    {`"module": null, ` + res + `"instances": [{}]`, `t.n`},
 		"module":         {`"module": "module.a[\"x.y]\\\"\"].module.b[0]", ` + res + `"instances": [{}]`, `module.a["x.y]\""].module.b[0].t.n`},
-		"escaped names": {`"\u006dode": "managed", "TYPE": "t", "name": "n", "instance\u0073": [{"inde\u0078_key": 1}]`,
-			`t.n[1]`},
+		"escaped names": {
+			`"\u006dode": "managed", "TYPE": "t", "name": "n", "instance\u0073": [{"inde\u0078_key": 1}]`,
+			`t.n[1]`,
+		},
 		"nested look-alikes": {res + `"x": {"type": "z", "instances": [{}]}, "instances": [{"attributes": {"index_key": 3, "deposed": 1}}]`, `t.n`},
 	} {
 		t.Run(name, func(t *testing.T) {

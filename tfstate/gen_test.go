@@ -206,7 +206,7 @@ func (g *gen) resource() {
 	if g.IntN(3) == 0 {
 		m = append(m, g.unknown)
 	}
-	if g.fault() || g.fault() {
+	if twice := g.fault(); g.fault() || twice {
 		g.Shuffle(len(m), func(i, j int) { m[i], m[j] = m[j], m[i] })
 	}
 	g.object(m...)

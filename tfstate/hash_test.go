@@ -90,10 +90,18 @@ func TestHashesStayTheSame(t *testing.T) {
 
 func TestContextHashes(t *testing.T) {
 	all := []tfstate.Context{
-		{}, {Kind: tfstate.CutOutput}, {Kind: tfstate.CutResource}, {Kind: tfstate.CutResource, First: true},
-		{Kind: tfstate.CutResource, Top: 1}, {Kind: tfstate.CutResource, Res: 1}, {Kind: tfstate.CutResource, Top: 256},
-		{Resource: tfstate.Resource{Module: "ab"}}, {Resource: tfstate.Resource{Module: "a", Mode: "b"}},
-		{Resource: tfstate.Resource{Mode: "ab"}}, {Resource: tfstate.Resource{Type: "ab"}}, {Resource: tfstate.Resource{Name: "ab"}},
+		{},
+		{Kind: tfstate.CutOutput},
+		{Kind: tfstate.CutResource},
+		{Kind: tfstate.CutResource, First: true},
+		{Kind: tfstate.CutResource, Top: 1},
+		{Kind: tfstate.CutResource, Res: 1},
+		{Kind: tfstate.CutResource, Top: 256},
+		{Resource: tfstate.Resource{Module: "ab"}},
+		{Resource: tfstate.Resource{Module: "a", Mode: "b"}},
+		{Resource: tfstate.Resource{Mode: "ab"}},
+		{Resource: tfstate.Resource{Type: "ab"}},
+		{Resource: tfstate.Resource{Name: "ab"}},
 		{Rest: 1},
 	}
 	seen := map[uint64]tfstate.Context{}
@@ -109,10 +117,12 @@ func TestContextHashes(t *testing.T) {
 func TestIdentityHashesTellKeysApart(t *testing.T) {
 	res := tfstate.Resource{Mode: "managed", Type: "t", Name: "n"}
 	all := []tfstate.Instance{
-		{Resource: res}, {Resource: res, Key: tfstate.Key{Kind: tfstate.KeyInt, Text: "1"}},
+		{Resource: res},
+		{Resource: res, Key: tfstate.Key{Kind: tfstate.KeyInt, Text: "1"}},
 		{Resource: res, Key: tfstate.Key{Kind: tfstate.KeyString, Text: "1"}},
 		{Resource: res, Key: tfstate.Key{Kind: tfstate.KeyInt, Text: "1.0"}},
-		{Resource: res, Key: tfstate.Key{Kind: tfstate.KeyString}}, {Resource: res, Deposed: "1"},
+		{Resource: res, Key: tfstate.Key{Kind: tfstate.KeyString}},
+		{Resource: res, Deposed: "1"},
 	}
 	seen := map[uint64]string{}
 	for i := range all {

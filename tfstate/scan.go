@@ -304,7 +304,7 @@ func (s *Scanner) element() (found bool, err error) {
 	}
 	t := &s.tok
 	t.Kind, t.Cut, t.Ctx, t.Start = s.kind, true, s.Context(), i
-	end := i
+	var end int
 	switch s.kind {
 	case CutOutput:
 		end, err = s.output(i)

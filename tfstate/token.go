@@ -81,8 +81,9 @@ func (t *Token) StartHash(seed uint64) uint64 {
 		return t.Inst.IdentityHash(seed)
 	case CutCheck:
 		return checkHash(t.raw, seed)
+	default:
+		return seed
 	}
-	return seed
 }
 
 // Label names the element as people do: an instance's or a resource's address, an output's name, the address of what a
@@ -97,8 +98,9 @@ func (t *Token) Label() string {
 		return t.Inst.Address()
 	case CutCheck:
 		return checkLabel(t.raw)
+	default:
+		return ""
 	}
-	return ""
 }
 
 // Content is the element's content hash: Hasher.Content of an instance, Value of an output's value, Check of a check
@@ -111,8 +113,9 @@ func (t *Token) Content(h *Hasher) [16]byte {
 		return h.Content(&t.Inst)
 	case CutCheck:
 		return h.Check(t.raw)
+	default:
+		return [16]byte{}
 	}
-	return [16]byte{}
 }
 
 func checkLabel(raw []byte) string {
