@@ -90,7 +90,11 @@ func (a *app) tokenListCmd() *cobra.Command {
 			}
 			head := []string{"ID", "NAME", "ROLE", "STATUS", "CREATED", "EXPIRES", "LAST USED"}
 			return printList(a, all, head, func(tok wire.Token) []string {
-				return []string{tok.ID, tok.Name, tok.Role, a.tokenStatus(tok), when(tok.CreatedAt), never(tok.ExpiresAt), a.ago(tok.LastUsedAt)}
+				role := tok.Role
+				if tok.Sensitive {
+					role += ", sensitive too"
+				}
+				return []string{tok.ID, tok.Name, role, a.tokenStatus(tok), when(tok.CreatedAt), never(tok.ExpiresAt), a.ago(tok.LastUsedAt)}
 			}, t.environment+" has no tokens")
 		},
 	}
