@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -181,6 +182,8 @@ func TestSuspendedWorkspace(t *testing.T) {
 	want(t, "read", x.get(x.tf("bob")), 200)
 	refused(t, "delete", x.s.Do(x.tf("bob"), "DELETE", x.state("app"), nil), 403, fault.WorkspaceSuspended)
 	refused(t, "archive", x.s.Do(x.as("ana"), "POST", x.s.URL+x.api("app", "/archive"), nil), 403, fault.WorkspaceSuspended)
+	refused(t, "purge", x.s.Do(x.as("ana"), "POST", x.s.URL+x.api("app", "/purge"), nil), 403, fault.WorkspaceSuspended)
+	refused(t, "delete the environment", x.s.Do(x.as("ana"), "DELETE", x.s.URL+x.envPath(""), nil), 403, fault.WorkspaceSuspended)
 	refused(t, "suspend again", x.s.Do(x.s.Operator(), "POST", x.s.URL+x.wsPath("/suspend"), []byte(`{"reason":"y"}`)), 400, fault.ParameterInvalid)
 	for range 2 {
 		x.ok(x.s.Operator(), "POST", x.wsPath("/resume"), "", 200)
@@ -319,6 +322,14 @@ func TestEventsOfOnesOwnWorkspaces(t *testing.T) {
 		if e.Workspace != x.ws {
 			t.Errorf("an event of elsewhere: %+v", e)
 		}
+	}
+	want(t, "write", x.s.Do(x.tf("bob"), "POST", x.state("app"), kltest.NewState(1, 1).Bytes()), 200)
+	x.ok(x.tf("bob"), "GET", x.api("app", "/versions/1"), "", 200)
+	raw := slices.IndexFunc(read(x.as("ana"), ""), func(e wire.Event) bool {
+		return e.Kind == "raw_read" && e.Principal == "bob" && e.State == "app" && e.Version == 1
+	})
+	if raw < 0 {
+		t.Error("the trail does not tell that a whole version was read")
 	}
 	if got := read(x.as("bob"), ""); len(got) != 0 {
 		t.Errorf("a member reads the trail: %+v", got)

@@ -283,6 +283,12 @@ func TestDeletedUserIsOut(t *testing.T) {
 	if err != nil || len(users) != 3 || users[1].Status != wire.UserDeleted || users[2].Status != wire.UserIsActive {
 		t.Errorf("users: %+v, %v", users, err)
 	}
+	for _, name := range []string{"ana", "", "usr_aaaaaaaaaaaa", "a b", "-a", strings.Repeat("a", 65)} {
+		_, err := p.s.CreateUser(ctx, p.root, wire.UserRequest{Name: name})
+		wantCode(t, "user named "+name, err, fault.ParameterInvalid)
+	}
+	_, err = p.s.CreatePAT(ctx, bob, wire.PATRequest{Name: "late"})
+	wantCode(t, "a token asked for by a deleted user", err, fault.CredentialsRevoked)
 	wantCode(t, "delete nobody", p.s.DeleteUser(ctx, p.root, "carl"), fault.NotFound)
 }
 

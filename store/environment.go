@@ -184,7 +184,7 @@ func applyPatch(e *environmentRec, p wire.EnvironmentPatch) error {
 
 // DeleteEnvironment removes an environment with its tokens, its grants and what
 // is in its trash. One that has states outside of the trash, or locks, is
-// parameter_invalid. Other codes: unknown_environment.
+// parameter_invalid. Other codes: unknown_environment, workspace_suspended.
 func (s *Store) DeleteEnvironment(ctx context.Context, by Actor, id string) error {
 	names, err := s.stateNames(id)
 	if err != nil {
@@ -204,6 +204,9 @@ func (s *Store) DeleteEnvironment(ctx context.Context, by Actor, id string) erro
 		}
 		if !ok {
 			return unknownEnvironment(id)
+		}
+		if err := s.activeEnvironment(tx, id); err != nil {
+			return err
 		}
 		states, err := trashOnly(tx, id, names)
 		if err != nil {

@@ -29,12 +29,12 @@ func (s *Store) Outputs(ctx context.Context, ref Ref, sensitive bool) (*Snapshot
 		return nil, fault.New(fault.RoleTooLow, "the state %s is encrypted or of another format, so that outputs cannot be told from the rest; the role outputs does not read whole states", ref.Name).
 			WithNext("use a token with the role read")
 	}
-	var whole bytes.Buffer
-	whole.Grow(int(snap.Bytes))
-	if _, err := snap.WriteTo(&whole); err != nil {
+	whole := &gather{ctx: ctx, s: s, size: int(snap.Bytes)}
+	defer whole.release()
+	if _, err := snap.WriteTo(whole); err != nil {
 		return nil, err
 	}
-	doc, err := outputsOnly(whole.Bytes(), sensitive)
+	doc, err := outputsOnly(whole.b, sensitive)
 	if err != nil {
 		return nil, fmt.Errorf("outputs of the state %s: %w", ref.Name, err)
 	}
@@ -43,6 +43,35 @@ func (s *Store) Outputs(ctx context.Context, ref Ref, sensitive bool) (*Snapshot
 	out.SHA256, out.Bytes = hex.EncodeToString(sum[:]), int64(len(doc))
 	return out, nil
 }
+
+// gather takes what a snapshot writes: as it is when it comes in one piece,
+// which then is good until the snapshot is closed, and else a copy, which counts
+// among the bodies in flight.
+type gather struct {
+	ctx  context.Context
+	s    *Store
+	size int
+	held int64
+	b    []byte
+}
+
+func (g *gather) Write(p []byte) (int, error) {
+	if g.b == nil && len(p) == g.size {
+		g.b = p
+		return len(p), nil
+	}
+	if g.b == nil {
+		held := min(int64(g.size), g.s.opt.BodyBytes)
+		if err := g.s.flight.Acquire(g.ctx, held); err != nil {
+			return 0, err
+		}
+		g.held, g.b = held, make([]byte, 0, g.size)
+	}
+	g.b = append(g.b, p...)
+	return len(p), nil
+}
+
+func (g *gather) release() { g.s.flight.Release(g.held) }
 
 // outputsOnly makes the document out of a whole one. Values stay as they are
 // written.

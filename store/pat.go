@@ -17,8 +17,8 @@ const maxPATs = 100
 
 // CreatePAT issues a personal access token of the caller; its secret is in the
 // answer and nowhere else. When the caller's earlier tokens have all ended, the
-// grants that were given on their strength have ended with them. Code:
-// parameter_invalid.
+// grants that were given on their strength have ended with them. Codes:
+// parameter_invalid, credentials_revoked.
 func (s *Store) CreatePAT(ctx context.Context, by Actor, q wire.PATRequest) (wire.Token, error) {
 	if by.User == "" {
 		return wire.Token{}, noUserToken()
@@ -33,6 +33,13 @@ func (s *Store) CreatePAT(ctx context.Context, by Actor, q wire.PATRequest) (wir
 		t.ExpiresAt = now.Add(time.Duration(q.ExpiresIn))
 	}
 	err := s.commit.do(ctx, 2048, func(tx *bbolt.Tx) error {
+		u, ok, err := getRec[userRec](tx, bUser, []byte(by.User))
+		if err != nil {
+			return err
+		}
+		if !ok || !u.DeletedAt.IsZero() {
+			return userGone(by.Name)
+		}
 		pats, err := patsOf(tx, by.User, now)
 		if err != nil {
 			return err

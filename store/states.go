@@ -275,8 +275,8 @@ func (s *Store) Restore(ctx context.Context, by Actor, ref Ref) (wire.State, err
 }
 
 // Purge removes a state in the trash for good, with its versions and refused
-// writes; its events stay. Codes: not_found, parameter_invalid when it is not
-// in the trash.
+// writes; its events stay. Codes: not_found, workspace_suspended,
+// parameter_invalid when it is not in the trash.
 func (s *Store) Purge(ctx context.Context, by Actor, ref Ref) error {
 	l := s.live(ref)
 	if err := l.lockWrite(ctx); err != nil {
@@ -286,6 +286,9 @@ func (s *Store) Purge(ctx context.Context, by Actor, ref Ref) error {
 	err := s.commit.do(ctx, 1<<20, func(tx *bbolt.Tx) error {
 		sid, r, err := find(tx, ref)
 		if err != nil {
+			return err
+		}
+		if err := s.activeEnvironment(tx, ref.Environment); err != nil {
 			return err
 		}
 		if r.Lifecycle != lifecycleDeleted {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -16,6 +17,9 @@ import (
 )
 
 var userNameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$`)
+
+// userPrefix is how a user's id begins.
+const userPrefix = "usr_"
 
 // Why a grant has ended.
 const (
@@ -28,12 +32,12 @@ const (
 // CreateUser makes a user with a control token, which is in the answer and
 // nowhere else. Code: parameter_invalid, also for a name that is taken.
 func (s *Store) CreateUser(ctx context.Context, by Actor, q wire.UserRequest) (wire.User, error) {
-	if !userNameForm.MatchString(q.Name) {
+	if !userNameForm.MatchString(q.Name) || strings.HasPrefix(q.Name, userPrefix) { // a name must not be taken for an id
 		return wire.User{}, fault.New(fault.ParameterInvalid, "%.80q is not a user's name: 1 to 64 letters, digits and . _ @ + -, beginning with a letter or a digit", q.Name).
 			WithNext("kl user create NAME")
 	}
 	secret := auth.NewSecret(auth.Control)
-	u := userRec{V: 1, ID: auth.NewID("usr_"), Name: q.Name, CreatedAt: s.now()}
+	u := userRec{V: 1, ID: auth.NewID(userPrefix), Name: q.Name, CreatedAt: s.now()}
 	t := tokenRec{V: 1, ID: auth.NewID("tok_"), Kind: auth.Control, Name: "control", User: u.ID, CreatedAt: u.CreatedAt}
 	err := s.commit.do(ctx, 2048, func(tx *bbolt.Tx) error {
 		old, err := findUser(tx, q.Name)
