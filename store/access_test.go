@@ -244,6 +244,57 @@ func TestGrantsEndWithTheLastPAT(t *testing.T) {
 	}
 }
 
+// TestGrantsEndWhenTheLastPATExpires: also what the grant allows a control
+// token.
+func TestGrantsEndWhenTheLastPATExpires(t *testing.T) {
+	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+	f := newFixture(t, store.Options{Now: func() time.Time { return now }})
+	ctx := context.Background()
+	root := store.Actor{Principal: auth.Principal{Kind: auth.Control, Operator: true, Name: "operator"}}
+	for name, ttl := range map[string]time.Duration{"ana": time.Hour, "bob": 0} {
+		w, err := f.s.CreateWorkspace(ctx, root, wire.WorkspaceRequest{Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slug := "prod"
+		env, err := f.s.CreateEnvironment(ctx, root, w.WorkspaceID, wire.EnvironmentPatch{Slug: &slug})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := f.s.CreateUser(ctx, root, wire.UserRequest{Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := f.s.Authenticate(ctx, u.ControlToken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range []error{
+			second(f.s.CreatePAT(ctx, store.Actor{Principal: p}, wire.PATRequest{Name: "pat", ExpiresIn: wire.Duration(ttl)})),
+			func() error {
+				_, err := f.s.SetMember(ctx, root, w.WorkspaceID, wire.MemberRequest{User: name})
+				return err
+			}(),
+			func() error { _, err := f.s.SetGrant(ctx, root, env.EnvPublicID, name, auth.Read); return err }(),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := f.s.Authorize(ctx, p, "", env.EnvPublicID, auth.ReadState); err != nil {
+			t.Errorf("%s before: %v", name, err)
+		}
+		now = now.Add(2 * time.Hour)
+		f.reopen()
+		if _, err := f.s.Authorize(ctx, p, "", env.EnvPublicID, auth.ReadState); (ttl > 0) != fault.Is(err, fault.NoGrant) {
+			t.Errorf("%s, whose token lives for %s, two hours later: %v", name, ttl, err)
+		}
+	}
+	if n := kinds(t, f.s, store.EventFilter{})["pat_expired"]; n != 1 {
+		t.Errorf("%d events, want 1", n)
+	}
+}
+
 func TestDeletedUserIsOut(t *testing.T) {
 	p, ctx := newPeople(t), context.Background()
 	ana, _ := p.user("ana")

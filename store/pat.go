@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -162,5 +163,69 @@ func (s *Store) RevokePAT(ctx context.Context, by Actor, id string) error {
 			}
 		}
 		return broken(s.patEvent(tx, by, "pat_revoked", t, ended))
+	})
+}
+
+// endExpired ends the grants of users whose last personal access token has
+// expired. Nobody is let in by such a token meanwhile; this is for what the
+// grant allows a control token.
+func (s *Store) endExpired() {
+	now := s.now()
+	look := func(tx *bbolt.Tx) (map[string][]*grantRec, error) {
+		of := map[string][]*grantRec{}
+		err := eachRec(tx, bGrant, nil, func(_ []byte, g *grantRec) (bool, error) {
+			if g.EndedAt.IsZero() {
+				of[g.User] = append(of[g.User], g)
+			}
+			return true, nil
+		})
+		if err != nil || len(of) == 0 {
+			return nil, err
+		}
+		pats := map[string]patSum{}
+		err = eachRec(tx, bToken, nil, func(_ []byte, t *tokenRec) (bool, error) {
+			if t.Kind == auth.PAT {
+				p := pats[t.User]
+				p.add(t, now)
+				pats[t.User] = p
+			}
+			return true, nil
+		})
+		for user, grants := range of {
+			of[user] = slices.DeleteFunc(grants, func(g *grantRec) bool { return !pats[user].outlived(g) })
+			if len(of[user]) == 0 {
+				delete(of, user)
+			}
+		}
+		return of, err
+	}
+	found := false
+	err := s.view(func(tx *bbolt.Tx) error {
+		of, err := look(tx)
+		found = len(of) > 0
+		return err
+	})
+	if err != nil || !found {
+		return // what cannot be read now is looked at again in a minute
+	}
+	s.commit.try(func(tx *bbolt.Tx) error {
+		of, err := look(tx)
+		if err != nil {
+			return err
+		}
+		for user, grants := range of {
+			var envs []string
+			for _, g := range grants {
+				g.EndedAt, g.Because = now, endedPAT
+				if err := putRec(tx, bGrant, pair(g.Environment, g.User), g); err != nil {
+					return broken(err)
+				}
+				envs = append(envs, g.Environment)
+			}
+			if err := s.event(tx, wire.Event{Kind: "pat_expired", Detail: map[string]any{"user": user, "grants_ended": envs}}); err != nil {
+				return broken(err)
+			}
+		}
+		return nil
 	})
 }
