@@ -303,7 +303,11 @@ func TestLastRequest(t *testing.T) {
 	want(t, "one's own by id", x.s.Do(x.as("bob"), "GET", id, nil), 200)
 	want(t, "an admin", x.s.Do(x.as("ana"), "GET", id, nil), 200)
 	x.user("mal")
-	refused(t, "a stranger", x.s.Do(x.as("mal"), "GET", id, nil), 404, fault.NotFound)
+	foreign := refused(t, "a stranger", x.s.Do(x.as("mal"), "GET", id, nil), 404, fault.NotFound)
+	missing := refused(t, "none", x.s.Do(x.as("mal"), "GET", x.s.URL+"/v1/requests/req_0000000000000000", nil), 404, fault.NotFound)
+	if strings.ReplaceAll(foreign.Detail, p.RequestID, "req_0000000000000000") != missing.Detail || foreign.NextStep != missing.NextStep {
+		t.Errorf("foreign: %s; missing: %s", foreign.Detail, missing.Detail)
+	}
 }
 
 func TestEventsOfOnesOwnWorkspaces(t *testing.T) {

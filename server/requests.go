@@ -39,16 +39,26 @@ func (s *Server) whoami(c echo.Context) error {
 // own and of those on environments that they may read. What they may not see
 // does not exist for them.
 func (s *Server) request(c echo.Context) error {
-	ctx, p := c.Request().Context(), callOf(c).principal
-	r, err := s.store.Request(ctx, c.Param("id"))
+	ctx, p, id := c.Request().Context(), callOf(c).principal, c.Param("id")
+	r, err := s.store.Request(ctx, id)
+	if fault.Is(err, fault.NotFound) {
+		return noRequest(id)
+	}
 	if err != nil {
 		return err
 	}
 	own := r.PrincipalID != "" && r.PrincipalID == p.ID || p.User != "" && r.User == p.User
 	if !p.Operator && !own && !s.mayRead(ctx, p, r.Environment) {
-		return fault.New(fault.NotFound, "no refused request is remembered under this id").WithNext("ask the operator, or look in the server's log")
+		return noRequest(id)
 	}
 	return s.tell(c, r)
+}
+
+// noRequest says the same of what does not exist and of what is not the
+// caller's.
+func noRequest(id string) error {
+	return fault.New(fault.NotFound, "no refused request %.40q of yours is remembered", id).
+		WithNext("see the newest with: kl why --last; older ones are in the server's log, ask the operator")
 }
 
 func (s *Server) mayRead(ctx context.Context, p auth.Principal, env string) bool {
