@@ -118,7 +118,7 @@ func denied(p auth.Principal, f auth.Facts, a auth.Action, code fault.Code) erro
 		return userGone(p.Name)
 	case fault.NotMember:
 		return fault.New(code, "%s is not a member of the workspace %s", p.Display(), f.PathWorkspace).
-			WithNext("check the workspace's id; to become a member, ask an owner of it: kl member add %s", p.Display())
+			WithNext("check the workspace's id; to become a member, ask an owner of it: kl member add %s --workspace %s", p.Display(), f.PathWorkspace)
 	case fault.NoGrant:
 		return fault.New(code, "%s has no active grant on the environment %s", p.Display(), f.Environment).
 			WithNext("ask an admin of the workspace: kl grant add %s --env %s", p.Display(), f.Environment)
@@ -204,16 +204,26 @@ func noWorkspace(id string) *fault.Error {
 
 func memberTooLow(p auth.Principal, role auth.MemberRole, ws string) *fault.Error {
 	return fault.New(fault.RoleTooLow, "%s has the role %s in the workspace %s, which does not allow this", p.Display(), role, ws).
-		WithNext("ask an owner or admin of the workspace; see them with: kl member list")
+		WithNext("ask an owner or admin of the workspace; see them with: kl member list --workspace %s", ws)
 }
 
 // active says why a token is no longer valid.
 func (t *tokenRec) active(now time.Time) error {
+	var f *fault.Error
 	switch {
 	case !t.RevokedAt.IsZero():
-		return fault.New(fault.CredentialsRevoked, "the token %s was revoked at %s", t.Name, t.RevokedAt.Format(time.RFC3339))
+		f = fault.New(fault.CredentialsRevoked, "the token %s was revoked at %s", t.Name, t.RevokedAt.Format(time.RFC3339))
 	case !t.ExpiresAt.IsZero() && !now.Before(t.ExpiresAt):
-		return fault.New(fault.CredentialsExpired, "the token %s expired at %s", t.Name, t.ExpiresAt.Format(time.RFC3339))
+		f = fault.New(fault.CredentialsExpired, "the token %s expired at %s", t.Name, t.ExpiresAt.Format(time.RFC3339))
+	default:
+		return nil
 	}
-	return nil
+	switch t.Kind {
+	case auth.PAT:
+		return f.WithNext("make another and set TF_HTTP_PASSWORD to it: kl pat create NAME; without any other valid one it needs a new grant, too: kl grant add")
+	case auth.Control:
+		return f.WithNext("ask the operator for a new user: kl user create")
+	default:
+		return f
+	}
 }

@@ -32,7 +32,7 @@ func (s *Store) SetGrant(ctx context.Context, by Actor, env, who string, role au
 		}
 		if member == "" {
 			return fault.New(fault.ParameterInvalid, "%s is not a member of the workspace %s, and only members can have a grant", u.Name, e.WorkspaceID).
-				WithNext("kl member add %s", u.Name)
+				WithNext("kl member add %s --workspace %s", u.Name, e.WorkspaceID)
 		}
 		old, ok, err := getRec[grantRec](tx, bGrant, pair(env, u.ID))
 		if err != nil {

@@ -157,7 +157,7 @@ func (c *company) mayBecome(by Actor, role auth.MemberRole) error {
 
 func (c *company) lastOwner() error {
 	return fault.New(fault.ParameterInvalid, "%s is the last owner of the workspace %s", c.user.Name, c.ws.Name).
-		WithNext("make somebody else an owner first: kl member add USER --role owner")
+		WithNext("make somebody else an owner first: kl member add USER --role owner --workspace %s", c.ws.WorkspaceID)
 }
 
 // RemoveMember ends a membership, and with it the member's grants in the
@@ -175,7 +175,7 @@ func (s *Store) RemoveMember(ctx context.Context, by Actor, ws, who string) erro
 		case !self && !c.by.AtLeast(auth.Admin):
 			return memberTooLow(by.Principal, c.by, ws)
 		case c.role == "":
-			return fault.New(fault.NotFound, "%s is not a member of the workspace %s", c.user.Name, c.ws.Name).WithNext("kl member list")
+			return fault.New(fault.NotFound, "%s is not a member of the workspace %s", c.user.Name, c.ws.Name).WithNext("kl member list --workspace %s", ws)
 		case !self && !c.by.MayAppoint(c.role, ""):
 			return memberTooLow(by.Principal, c.by, ws)
 		case c.ws.Kind == wire.Personal:
