@@ -45,13 +45,48 @@ func catalogue() string {
 		slices.SortFunc(codes, func(a, b fault.Code) int {
 			return cmp.Or(cmp.Compare(a.Info().Status, b.Info().Status), cmp.Compare(a, b))
 		})
-		fmt.Fprintf(&out, "\n## %s\n\n| code | status | what has happened | what to do |\n|---|---|---|---|\n", class)
+		fmt.Fprintf(&out, "\n## %s\n\n| code | status | what Terraform prints | what has happened | what to do |\n|---|---|---|---|---|\n", class)
 		for _, c := range codes {
 			i := c.Info()
-			fmt.Fprintf(&out, "| `%s` | %d | %s | %s |\n", c, i.Status, cell(i.Why), cell(i.Next))
+			fmt.Fprintf(&out, "| `%s` | %d | %s | %s | %s |\n", c, i.Status, cell(printed(c)), cell(i.Why), cell(i.Next))
 		}
 	}
 	return out.String() + "\n"
+}
+
+// printed is what Terraform has on the screen when it meets the code. The tests
+// in e2e compare the texts in backquotes with the real client's screen.
+func printed(c fault.Code) string {
+	const atWork = "`HTTP error: %d` (apply at work)"
+	onlyKL := []fault.Code{fault.ParameterInvalid, fault.MethodNotAllowed, fault.LockInfoInvalid, fault.FileInvalid, fault.FileInUse}
+	i := c.Info()
+	switch {
+	case slices.Contains(onlyKL, c):
+		return "nothing: only `kl` and other programs meet it"
+	case c == fault.NotFound:
+		return "nothing: to Terraform, a state that was never written is an empty one"
+	case c == fault.LockMismatch, c == fault.LockAmbiguous:
+		return "`Unexpected HTTP response code 409` (unlock)"
+	case c == fault.StateNameInvalid:
+		return "`Unexpected HTTP response code 400`"
+	case c == fault.Locked:
+		return "`already locked: ID=` and the ID of the holder's lock"
+	case c == fault.StateDeleted:
+		return "`HTTP remote state endpoint invalid auth`; " + fmt.Sprintf(atWork, i.Status)
+	case i.Status == 423:
+		return "`already locked: ID=` and a sentence"
+	case i.Class == fault.Lifecycle:
+		return "`already locked: ID=` and a sentence; " + fmt.Sprintf(atWork, i.Status)
+	case i.Status == 401:
+		return "`HTTP remote state endpoint requires auth`; " + fmt.Sprintf(atWork, i.Status)
+	case i.Class == fault.Auth:
+		return "`HTTP remote state endpoint invalid auth`; " + fmt.Sprintf(atWork, i.Status)
+	case i.Class == fault.Scope:
+		return "`Unexpected HTTP response code 422` (init)"
+	case i.Status >= 500:
+		return "`giving up after 3 attempt(s)`"
+	}
+	return fmt.Sprintf("`HTTP error: %d`", i.Status)
 }
 
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }

@@ -12,8 +12,8 @@ import (
 )
 
 func (a *app) envCmd() *cobra.Command {
-	return a.online(group("env", "Create environments, see and change their settings",
-		a.envCreateCmd(), a.envListCmd(), a.envShowCmd(), a.envSetCmd()))
+	return a.online(group("env", "Create and delete environments, see and change their settings",
+		a.envCreateCmd(), a.envListCmd(), a.envShowCmd(), a.envSetCmd(), a.envDeleteCmd()))
 }
 
 // envArg lets the environment be named by an argument as well as by --env.
@@ -200,16 +200,11 @@ with kl token create.`,
 				return err
 			}
 			p.Slug = &args[0]
-			t, err := a.resolve("")
+			t, ws, err := a.forWorkspace(cmd, workspace)
 			if err != nil {
 				return err
 			}
-			if workspace == "" {
-				if workspace, err = t.onlyWorkspace(cmd); err != nil {
-					return err
-				}
-			}
-			e, err := t.CreateEnvironment(cmd.Context(), workspace, p)
+			e, err := t.CreateEnvironment(cmd.Context(), ws, p)
 			if err != nil {
 				return err
 			}
@@ -221,7 +216,7 @@ with kl token create.`,
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVar(&workspace, "workspace", "", "the workspace's id; may be left out when there is one")
+	cmd.Flags().StringVar(&workspace, "workspace", "", "the workspace, by id or name; may be left out when there is one")
 	return cmd
 }
 
@@ -237,11 +232,14 @@ func (t *target) onlyWorkspace(cmd *cobra.Command) (string, error) {
 	if len(all) == 1 {
 		return all[0].WorkspaceID, nil
 	}
+	if len(all) == 0 {
+		return "", usage(cmd, "there is no workspace of yours").WithNext("kl workspace create NAME, or ask an owner of one: kl member add")
+	}
 	var names []string
 	for _, w := range all {
 		names = append(names, w.WorkspaceID+" ("+w.Name+")")
 	}
-	return "", usage(cmd, "no workspace is named, and there are %d", len(all)).WithNext("give --workspace, one of: %s", strings.Join(names, ", "))
+	return "", usage(cmd, "no workspace is named, and there are %d", len(all)).WithNext("name one of: %s", strings.Join(names, ", "))
 }
 
 func (a *app) envListCmd() *cobra.Command {
@@ -262,6 +260,33 @@ func (a *app) envListCmd() *cobra.Command {
 			return printList(a, all, []string{"ENVIRONMENT", "SLUG", "WORKSPACE", "LOCK MODE", "CREATED"}, func(e wire.Environment) []string {
 				return []string{e.EnvPublicID, e.Slug, e.WorkspaceID, e.LockMode, when(e.CreatedAt)}
 			}, "there is no environment")
+		},
+	}
+}
+
+func (a *app) envDeleteCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "delete ENV",
+		Short: "Delete an environment that has no states",
+		Long: `Delete an environment, with its tokens and grants. It must have no states outside of the
+trash; those in the trash go with it, for good.`,
+		Example: "  kl env delete staging",
+		Args:    between(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := a.envArg(cmd, args); err != nil {
+				return err
+			}
+			t, err := a.forEnvironment(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := t.DeleteEnvironment(cmd.Context(), t.environment); err != nil {
+				return err
+			}
+			if a.asJSON {
+				return a.printJSON(map[string]string{"env_public_id": t.environment, "status": "deleted"})
+			}
+			return a.printf("deleted %s\n", args[0])
 		},
 	}
 }

@@ -17,7 +17,7 @@ import (
 func (a *app) stateCmd() *cobra.Command {
 	return a.online(group("state", "List, read, write and remove states",
 		a.stateListCmd(), a.stateShowCmd(), a.statePullCmd(), a.statePushCmd(),
-		a.stateSetCmd(), a.stateDeleteCmd(), a.stateRestoreCmd(), a.statePurgeCmd(), a.stateAllowCmd()))
+		a.stateSetCmd(), a.stateArchiveCmd(), a.stateDeleteCmd(), a.stateRestoreCmd(), a.statePurgeCmd(), a.stateAllowCmd()))
 }
 
 // completeState offers the names of the environment's states to the shell. It
@@ -255,6 +255,18 @@ func (a *app) simple(cmd *cobra.Command, said string, do func(context.Context, *
 	return cmd
 }
 
+func (a *app) stateArchiveCmd() *cobra.Command {
+	return a.simple(&cobra.Command{
+		Use:   "archive [STATE]",
+		Short: "Make a state read-only",
+		Long: `Make a state read-only: it can be read, not written or locked, until it is restored. Locks
+can still be given back. What an apply sends that is running now is refused, and kept.`,
+		Example: "  kl state archive demo\n  kl state restore demo",
+	}, "%[1]s is archived; make it writable again with: kl state restore %[1]s", func(ctx context.Context, t *target) (any, error) {
+		return t.ArchiveState(ctx, t.environment, t.state)
+	})
+}
+
 func (a *app) stateDeleteCmd() *cobra.Command {
 	return a.simple(&cobra.Command{
 		Use:     "delete [STATE]",
@@ -269,7 +281,7 @@ func (a *app) stateDeleteCmd() *cobra.Command {
 func (a *app) stateRestoreCmd() *cobra.Command {
 	return a.simple(&cobra.Command{
 		Use:     "restore [STATE]",
-		Short:   "Bring a state back from the trash",
+		Short:   "Bring a state back from the trash or the archive",
 		Example: "  kl state restore demo",
 	}, "%s is active again", func(ctx context.Context, t *target) (any, error) {
 		return t.RestoreState(ctx, t.environment, t.state)

@@ -37,7 +37,7 @@ func (a *app) online(cmd *cobra.Command) *cobra.Command {
 	f.StringVar(&a.flags.token, "token", "", "control token")
 	f.StringVar(&a.flags.env, "env", "", "environment: its public id, or its slug")
 	f.StringVar(&a.flags.state, "state", "", "name of the state")
-	f.StringVar(&a.flags.caFile, "ca-file", "", "PEM file with the certificates to trust")
+	f.StringVar(&a.flags.caFile, "ca-file", "", "PEM file with the certificates to trust; without it those in TF_HTTP_CLIENT_CA_CERTIFICATE_PEM, or the system's")
 	return cmd
 }
 
@@ -95,7 +95,7 @@ func (a *app) resolve(stateArg string) (*target, error) {
 	var err error
 	t.Client, err = client.New(client.Options{
 		Base: t.base, Bearer: t.token, Username: t.username, Password: t.password,
-		CAFile: f.caFile, UserAgent: "kl/" + build().Version,
+		CAFile: f.caFile, CA: a.env.Getenv("TF_HTTP_CLIENT_CA_CERTIFICATE_PEM"), UserAgent: "kl/" + build().Version,
 	})
 	return t, err
 }

@@ -25,7 +25,7 @@ the workspace's id is the user name. The secret is printed once and cannot be ha
 
 Give each pipeline and each person a token of its own: its name stands beside all that it
 does, and only who took a lock may use it.`,
-		Example: "  kl token create ci\n  kl token create dashboards --role read --expires-in 720h",
+		Example: "  kl token create ci\n  kl token create dashboards --role read --expires-in 720h\n  kl token create other-team --role outputs",
 		Args:    between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if ttl < 0 {
@@ -50,8 +50,20 @@ does, and only who took a lock may use it.`,
 		},
 	}
 	cmd.Flags().StringVar(&q.Role, "role", "write", "what it may do: write, plan (read, and lock for plans), read, or outputs")
+	cmd.Flags().BoolVar(&q.Sensitive, "sensitive", false, "with --role outputs: serve sensitive outputs too")
 	cmd.Flags().DurationVar(&ttl, "expires-in", 0, "how long it is good, such as 720h; 0 for ever")
 	return cmd
+}
+
+// tokenStatus says whether a token is still good.
+func (a *app) tokenStatus(t wire.Token) string {
+	switch {
+	case !t.RevokedAt.IsZero():
+		return "revoked"
+	case !t.ExpiresAt.IsZero() && !a.env.Now().Before(t.ExpiresAt):
+		return "expired"
+	}
+	return "active"
 }
 
 func never(t time.Time) string {
@@ -78,14 +90,11 @@ func (a *app) tokenListCmd() *cobra.Command {
 			}
 			head := []string{"ID", "NAME", "ROLE", "STATUS", "CREATED", "EXPIRES", "LAST USED"}
 			return printList(a, all, head, func(tok wire.Token) []string {
-				status := "active"
-				switch {
-				case !tok.RevokedAt.IsZero():
-					status = "revoked"
-				case !tok.ExpiresAt.IsZero() && !a.env.Now().Before(tok.ExpiresAt):
-					status = "expired"
+				role := tok.Role
+				if tok.Sensitive {
+					role += ", sensitive too"
 				}
-				return []string{tok.ID, tok.Name, tok.Role, status, when(tok.CreatedAt), never(tok.ExpiresAt), a.ago(tok.LastUsedAt)}
+				return []string{tok.ID, tok.Name, role, a.tokenStatus(tok), when(tok.CreatedAt), never(tok.ExpiresAt), a.ago(tok.LastUsedAt)}
 			}, t.environment+" has no tokens")
 		},
 	}

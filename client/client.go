@@ -10,6 +10,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -25,6 +26,7 @@ import (
 	"time"
 
 	"kl/fault"
+	"kl/wire"
 )
 
 // dialTimeout bounds each step of making a connection.
@@ -51,6 +53,8 @@ type Options struct {
 	// CAFile names a PEM file with the certificates that are trusted instead of
 	// the system's; it is read once. Not together with HTTP.
 	CAFile string
+	// CA holds such certificates itself, as PEM; CAFile goes before it.
+	CA string
 	// UserAgent names the caller in the server's view; "" means "kl".
 	UserAgent string
 	// PageSize is how many items a listing asks for at a time; 0 means 500,
@@ -70,7 +74,7 @@ type Client struct {
 }
 
 // New makes a client; it sends nothing yet. The code of a failure is
-// parameter_invalid.
+// parameter_invalid, or credentials_invalid for what cannot be a token.
 func New(o Options) (*Client, error) {
 	u, err := url.Parse(o.Base)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -80,6 +84,10 @@ func New(o Options) (*Client, error) {
 	if u.RawQuery != "" || u.Fragment != "" {
 		return nil, fault.New(fault.ParameterInvalid, "the server's address %s has a query or a fragment", u.Redacted()).
 			WithNext("leave out what stands behind ? and #")
+	}
+	if strings.ContainsFunc(o.Bearer, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, fault.New(fault.CredentialsInvalid, "the token has a blank, a line break or another character in it that no token has").
+			WithNext("check --token (KL_TOKEN)")
 	}
 	c := &Client{bearer: o.Bearer, username: o.Username, password: o.Password, http: o.HTTP, userAgent: o.UserAgent, pageSize: o.PageSize}
 	if u.User != nil && c.username == "" {
@@ -95,7 +103,7 @@ func New(o Options) (*Client, error) {
 		c.pageSize = 500
 	}
 	if c.http == nil {
-		if c.http, err = newHTTP(o.CAFile); err != nil {
+		if c.http, err = newHTTP(o.CAFile, o.CA); err != nil {
 			return nil, err
 		}
 	}
@@ -106,7 +114,7 @@ func New(o Options) (*Client, error) {
 // the end.
 func (c *Client) Base() string { return c.base }
 
-func newHTTP(caFile string) (*http.Client, error) {
+func newHTTP(caFile, ca string) (*http.Client, error) {
 	// no time limit on answers: a LOCK may be held open, a large body takes its time
 	t := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -122,10 +130,13 @@ func newHTTP(caFile string) (*http.Client, error) {
 			return nil, fault.Wrap(fault.ParameterInvalid, err, "the certificate file %s cannot be read", caFile).
 				WithNext("check --ca-file (KL_CA_FILE)")
 		}
+		ca = string(pem)
+	}
+	if ca != "" || caFile != "" {
 		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, fault.New(fault.ParameterInvalid, "%s holds no PEM certificate", caFile).
-				WithNext("check --ca-file (KL_CA_FILE)")
+		if !pool.AppendCertsFromPEM([]byte(ca)) {
+			return nil, fault.New(fault.ParameterInvalid, "%s holds no PEM certificate", cmp.Or(caFile, "what should be a certificate")).
+				WithNext("check --ca-file (KL_CA_FILE), or TF_HTTP_CLIENT_CA_CERTIFICATE_PEM, which is a certificate and not a file's name")
 		}
 		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
@@ -227,4 +238,38 @@ func contentType(res *http.Response) string {
 		return t
 	}
 	return "no content type"
+}
+
+// WithoutBearer is the client with user name and password alone, as Terraform
+// has them.
+func (c *Client) WithoutBearer() *Client {
+	plain := *c
+	plain.bearer = ""
+	return &plain
+}
+
+// Reached is what a first contact with a server tells.
+type Reached struct {
+	Version wire.ServerVersion
+	Date    time.Time     // of the server's clock, in whole seconds; zero when it tells none
+	Took    time.Duration // until the answer
+}
+
+// Reach asks the server for what takes no credentials.
+func (c *Client) Reach(ctx context.Context) (r Reached, err error) {
+	bare := c.WithoutBearer()
+	bare.username = ""
+	start := time.Now()
+	res, err := bare.do(ctx, control, http.MethodGet, "/version", nil, nil, http.Header{"Accept": {"application/json"}})
+	if err != nil {
+		return r, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	r.Took = time.Since(start)
+	r.Date, _ = http.ParseTime(res.Header.Get("Date"))
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxJSON)).Decode(&r.Version); err != nil {
+		return r, fault.Wrap(fault.ParameterInvalid, err, "%s does not answer as a kl server (%s on GET /version)", c.base, contentType(res)).
+			WithNext("check --address (KL_ADDRESS)")
+	}
+	return r, nil
 }

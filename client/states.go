@@ -65,6 +65,12 @@ func (c *Client) Whoami(ctx context.Context) (w wire.Whoami, err error) {
 	return w, c.call(ctx, http.MethodGet, "/v1/whoami", nil, nil, &w)
 }
 
+// WhoamiIn tells who the caller is, with which role on an environment, and
+// whether its workspace is on hold. Codes are those of a request there.
+func (c *Client) WhoamiIn(ctx context.Context, env string) (w wire.Whoami, err error) {
+	return w, c.call(ctx, http.MethodGet, "/v1/whoami", url.Values{"environment": {env}}, nil, &w)
+}
+
 // Version tells which build the server is.
 func (c *Client) Version(ctx context.Context) (v wire.ServerVersion, err error) {
 	return v, c.call(ctx, http.MethodGet, "/version", nil, nil, &v)

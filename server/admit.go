@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -40,7 +41,7 @@ func (s *Server) admit(c echo.Context, cl *call, rt Route) error {
 		return nil
 	}
 	cl.workspace, cl.environment = c.Param("ws"), c.Param("env")
-	user, basic, err := s.authenticate(c.Request(), cl, rt)
+	user, basic, err := s.authenticate(c, cl, rt)
 	if err != nil {
 		return s.keepEnded(c, cl, rt, err)
 	}
@@ -56,14 +57,20 @@ func (s *Server) admit(c echo.Context, cl *call, rt Route) error {
 			return fault.New(fault.RoleTooLow, "only the operator may do this").WithNext("use the operator's control token")
 		}
 		return nil
+	case Account:
+		return nil
+	case Workspace:
+		return s.store.AuthorizeMember(c.Request().Context(), p, cl.workspace, rt.Least)
+	case Admin:
+		return s.store.AuthorizeAdmin(c.Request().Context(), p, cl.environment)
 	case Environment:
-		if err := s.store.Authorize(c.Request().Context(), p, user, cl.environment, rt.Action); err != nil {
+		if cl.role, err = s.store.Authorize(c.Request().Context(), p, user, cl.environment, rt.Action); err != nil {
 			return err
 		}
 		return setState(c, cl)
 	case StatePath:
-		if err := s.store.Authorize(c.Request().Context(), p, cl.workspace, cl.environment, rt.Action); err != nil {
-			return err
+		if cl.role, err = s.store.Authorize(c.Request().Context(), p, cl.workspace, cl.environment, rt.Action); err != nil {
+			return s.keepEnded(c, cl, rt, err)
 		}
 		return setState(c, cl)
 	default:
@@ -72,34 +79,58 @@ func (s *Server) admit(c echo.Context, cl *call, rt Route) error {
 }
 
 // authenticate sets the call's principal and returns the user name of Basic
-// credentials: the workspace that the client believes to be in.
-func (s *Server) authenticate(r *http.Request, cl *call, rt Route) (user string, basic bool, err error) {
+// credentials: the workspace that the client believes to be in. Only failures
+// count against the throttle, and no limit stands in the way of a good secret.
+func (s *Server) authenticate(c echo.Context, cl *call, rt Route) (user string, basic bool, err error) {
+	r := c.Request()
 	user, secret, basic := credentials(r)
+	stranger, err := s.identify(r, cl, rt, secret, basic)
+	if err == nil {
+		return user, basic, nil
+	}
+	if wait := s.throttle.failed(r.RemoteAddr, secret, stranger, s.opt.Now()); wait > 0 {
+		cl.throttled = true
+		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(int(wait.Seconds())+1))
+	}
+	return "", false, err
+}
+
+// identify finds whose a secret is. stranger says that the secret was never one
+// of this server's; one that is refused for another reason may be good
+// elsewhere.
+func (s *Server) identify(r *http.Request, cl *call, rt Route, secret string, basic bool) (stranger bool, err error) {
 	if secret == "" {
-		return "", false, fault.New(fault.CredentialsMissing, "the request carries no credentials")
+		return false, fault.New(fault.CredentialsMissing, "the request carries no credentials")
 	}
 	kind, ok := auth.KindOf(secret)
 	switch {
 	case !ok:
-		return "", false, fault.New(fault.CredentialsInvalid, "the token is not one of this server's: it is cut, mistyped or of another system")
+		return false, fault.New(fault.CredentialsInvalid, "the token is not one of this server's: it is cut, mistyped or of another system")
 	case !slices.Contains(rt.Kinds(), kind):
-		return "", false, fault.New(fault.CredentialsInvalid, "a token that begins with %s is not valid on this address", kind.Prefix()).
+		return false, fault.New(fault.CredentialsInvalid, "a token that begins with %s is not valid on this address", kind.Prefix()).
 			WithNext("%s", nextForKind[rt.Access])
 	case kind == auth.Control && basic:
-		return "", false, fault.New(fault.CredentialsInvalid, "a control token is sent as a bearer token, not as a password").
+		return false, fault.New(fault.CredentialsInvalid, "a control token is sent as a bearer token, not as a password").
 			WithNext("send the header Authorization: Bearer TOKEN")
+	case s.throttle.refused(secret, s.opt.Now()):
+		return true, fault.New(fault.CredentialsInvalid, "the token is not one of this server, and was tried too often")
 	}
 	p, err := s.store.Authenticate(r.Context(), secret)
 	if err != nil {
-		return "", false, err
+		return fault.Is(err, fault.CredentialsInvalid), err
 	}
 	cl.principal, cl.known = p, true
-	return user, basic, nil
+	return false, nil
 }
+
+const nextControl = "use a control token, which begins with kl_ctl_: --token or KL_TOKEN, or kl login"
 
 var nextForKind = map[Access]string{
 	StatePath: "use a token that begins with kl_env_ or kl_pat_, with the workspace's id as the user name",
 	Operator:  "use the operator's control token: --token or KL_TOKEN",
+	Account:   nextControl,
+	Workspace: nextControl,
+	Admin:     nextControl,
 }
 
 // credentials takes the token out of the Authorization header.

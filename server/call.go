@@ -21,7 +21,9 @@ type call struct {
 	locks bool // a refusal is read as LockInfo
 
 	principal auth.Principal
-	known     bool // principal is set
+	known     bool      // principal is set
+	role      auth.Role // on the environment, on routes below one
+	throttled bool      // too many such failures: this one is not remembered
 
 	workspace   string
 	environment string

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/labstack/echo/v4"
 
@@ -10,13 +11,13 @@ import (
 	"kl/store"
 )
 
-// keepEnded looks at a write whose credentials have expired or were revoked.
-// It is refused in any case. But when it names an open session that these very
-// credentials took, it tells of what exists already: then its body is read and
-// kept. Nobody else gets as far as that.
+// keepEnded looks at a write whose credentials have expired or were revoked, or
+// have lost their rights. It is refused in any case. But when it names an open
+// session that these very credentials took, it tells of what exists already:
+// then its body is read and kept. Nobody else gets as far as that.
 func (s *Server) keepEnded(c echo.Context, cl *call, rt Route, refusal error) error {
 	write := rt.Path == dataPath && (rt.Method == http.MethodPost || rt.Method == http.MethodPut)
-	if !write || !fault.Is(refusal, fault.CredentialsExpired) && !fault.Is(refusal, fault.CredentialsRevoked) {
+	if !write || !slices.Contains(rightsEnded, fault.Of(refusal).Code) {
 		return refusal
 	}
 	ctx := c.Request().Context()
@@ -25,8 +26,8 @@ func (s *Server) keepEnded(c echo.Context, cl *call, rt Route, refusal error) er
 	if err != nil || id == "" || basic && user != cl.workspace || setState(c, cl) != nil {
 		return refusal
 	}
-	p, ok := s.store.EndedSession(ctx, secret, cl.ref(), id)
-	if !ok || p.Workspace != cl.workspace || p.Environment != cl.environment {
+	p, ok := s.store.EndedSession(ctx, secret, cl.workspace, cl.ref(), id)
+	if !ok {
 		return refusal
 	}
 	cl.principal, cl.known = p, true
@@ -41,3 +42,7 @@ func (s *Server) keepEnded(c echo.Context, cl *call, rt Route, refusal error) er
 	}
 	return err
 }
+
+// rightsEnded are the codes of rights that may have been there when a lock was
+// taken.
+var rightsEnded = []fault.Code{fault.CredentialsExpired, fault.CredentialsRevoked, fault.NotMember, fault.NoGrant, fault.RoleTooLow}

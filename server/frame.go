@@ -79,7 +79,7 @@ func (s *Server) refuse(c echo.Context, cl *call, err error) {
 		asLockInfo(&p)
 	}
 	cl.refusal, cl.cause = &p, cause
-	if cl.known || p.Code != string(fault.NotFound) && p.Code != string(fault.MethodNotAllowed) {
+	if !cl.throttled && (cl.known || p.Code != string(fault.NotFound) && p.Code != string(fault.MethodNotAllowed)) {
 		s.store.NoteRequest(cl.note(c.Request().Method))
 	}
 	if !c.Response().Committed {
@@ -108,7 +108,7 @@ func (cl *call) note(method string) wire.Request {
 	return wire.Request{
 		RequestID: cl.id, Time: cl.start.UTC(), Method: short(method), Route: cl.path,
 		Status: p.Status, Class: p.Class, Code: p.Code, Detail: p.Detail, NextStep: p.NextStep,
-		Principal: cl.principal.Display(), PrincipalID: cl.principal.ID,
+		Principal: cl.principal.Display(), PrincipalID: cl.principal.ID, User: cl.principal.User,
 		Workspace: short(cl.workspace), Environment: short(cl.environment), State: short(cl.state), LockID: short(cl.lockID),
 		Members: p.Extra,
 	}

@@ -29,7 +29,7 @@ func (s *Server) lock(c echo.Context) error {
 	}
 	if info.Operation != wire.OperationPlan {
 		// the route lets everybody in who may lock for a plan
-		if err := s.store.Authorize(c.Request().Context(), cl.principal, cl.workspace, cl.environment, auth.WriteState); err != nil {
+		if _, err := s.store.Authorize(c.Request().Context(), cl.principal, cl.workspace, cl.environment, auth.WriteState); err != nil {
 			return err
 		}
 	}
@@ -56,7 +56,7 @@ func (s *Server) unlock(c echo.Context) error {
 	}
 	force := info.ID == "" || info.Operation == "" && info.Who == ""
 	if force {
-		err := s.store.Authorize(c.Request().Context(), cl.principal, cl.workspace, cl.environment, auth.WriteState)
+		_, err := s.store.Authorize(c.Request().Context(), cl.principal, cl.workspace, cl.environment, auth.WriteState)
 		if err != nil && info.ID == "" {
 			return err
 		}

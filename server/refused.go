@@ -15,11 +15,13 @@ func (s *Server) refusedList(c echo.Context) error {
 }
 
 func (s *Server) refusedBytes(c echo.Context) error {
-	snap, err := s.store.RefusedBody(c.Request().Context(), callOf(c).ref(), c.Param("id"))
+	cl := callOf(c)
+	snap, err := s.store.RefusedBody(c.Request().Context(), cl.ref(), c.Param("id"))
 	if err != nil {
 		return err
 	}
 	defer snap.Close()
+	s.store.NoteRead(cl.actor(), cl.ref(), 0, c.Param("id"))
 	return serveBytes(c, snap, mediaBytes)
 }
 

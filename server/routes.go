@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 	"regexp"
+	"slices"
 
 	"github.com/labstack/echo/v4"
 
@@ -25,6 +26,9 @@ const (
 	Public             // anybody, without credentials
 	Known              // any valid credentials; the handler limits what they see
 	Operator           // the operator's control token
+	Account            // any control token; the handler limits what it sees
+	Workspace          // /v1 below a workspace: control tokens of members with at least the role Least there
+	Admin              // /v1 below an environment: control tokens of those who manage its workspace
 	Environment        // /v1 below an environment: credentials that may do Action there
 	StatePath          // data plane: as Environment, and the workspace must fit
 )
@@ -35,7 +39,8 @@ type Route struct {
 	Method  string
 	Path    string // with {parameters}
 	Access  Access
-	Action  auth.Action // what Environment and StatePath routes do
+	Action  auth.Action     // what Environment and StatePath routes do
+	Least   auth.MemberRole // who may use Workspace routes
 	Summary string
 	Query   []Param
 	Body    any    // example value of the JSON body's type, nil without one
@@ -71,20 +76,27 @@ const mediaBytes = "application/octet-stream"
 var kindsOf = map[Access][]auth.Kind{
 	Known:       {auth.Automation, auth.PAT, auth.Control},
 	Operator:    {auth.Control},
+	Account:     {auth.Control},
+	Workspace:   {auth.Control},
+	Admin:       {auth.Control},
 	Environment: {auth.Automation, auth.PAT, auth.Control},
 	StatePath:   {auth.Automation, auth.PAT},
 }
 
 // Routes is the route table: every route that a server has.
 func Routes() []Route {
+	return slices.Concat(dataRoutes(), pageRoutes(), accountRoutes(), environmentRoutes(), stateRoutes())
+}
+
+// dataRoutes are what Terraform and OpenTofu talk to.
+func dataRoutes() []Route {
 	return []Route{
-		// data plane
 		{
-			Method: http.MethodGet, Path: dataPath, Access: StatePath, Action: auth.ReadState, handle: (*Server).getState,
-			Summary: "The newest version's exact bytes", Media: echo.MIMEApplicationJSON,
+			Method: http.MethodGet, Path: dataPath, Access: StatePath, Action: auth.ReadOutputs, handle: (*Server).getState,
+			Summary: "The newest version's exact bytes; for the role outputs a state with nothing but outputs", Media: echo.MIMEApplicationJSON,
 		},
 		{
-			Method: http.MethodHead, Path: dataPath, Access: StatePath, Action: auth.ReadState, handle: (*Server).getState,
+			Method: http.MethodHead, Path: dataPath, Access: StatePath, Action: auth.ReadOutputs, handle: (*Server).getState,
 			Summary: "The newest version's size, digest, number and serial", Media: echo.MIMEApplicationJSON,
 		},
 		{
@@ -128,56 +140,24 @@ func Routes() []Route {
 			Method: http.MethodDelete, Path: aliasPath, Access: StatePath, Action: auth.LockForPlan, handle: (*Server).unlock,
 			Summary: "Give the lock back, as UNLOCK", Body: wire.LockInfo{},
 		},
+	}
+}
 
-		// pages for people and monitors
+// pageRoutes are for people and monitors.
+func pageRoutes() []Route {
+	return []Route{
 		{Method: http.MethodGet, Path: "/healthz", Access: Public, handle: (*Server).healthz, Summary: "Whether the process answers", Media: echo.MIMETextPlain},
 		{Method: http.MethodGet, Path: "/readyz", Access: Public, handle: (*Server).readyz, Summary: "Whether requests are taken", Media: echo.MIMETextPlain},
 		{Method: http.MethodGet, Path: "/version", Access: Public, handle: (*Server).version, Summary: "The server's version", Answer: wire.ServerVersion{}},
 		{Method: http.MethodGet, Path: "/metrics", Access: Public, handle: (*Server).metricsPage, Summary: "Prometheus metrics", Media: echo.MIMETextPlain},
 		{Method: http.MethodGet, Path: "/errors/{code}", Access: Public, handle: (*Server).errorPage, Summary: "What an error code means", Media: echo.MIMETextHTML},
 		{Method: http.MethodGet, Path: "/v1/openapi.json", Access: Public, handle: (*Server).openAPI, Summary: "This document", Media: echo.MIMEApplicationJSON},
+	}
+}
 
-		// control API
-		{Method: http.MethodGet, Path: "/v1/whoami", Access: Known, handle: (*Server).whoami, Summary: "Who the caller is", Answer: wire.Whoami{}},
-		{Method: http.MethodGet, Path: "/v1/requests/{id}", Access: Known, handle: (*Server).request, Summary: "Why a request was refused", Answer: wire.Request{}},
-		{
-			Method: http.MethodGet, Path: "/v1/events", Access: Operator, handle: (*Server).events, Summary: "The audit trail, oldest first",
-			Answer: wire.List[wire.Event]{}, Query: append([]Param{
-				{"workspace", "only of this workspace"},
-				{"environment", "only of this environment"},
-				{"state", "only of the state with this name"},
-				{"class", "only with this class"},
-				{"since", "not before this time (RFC 3339)"},
-			}, paging...),
-		},
-		{Method: http.MethodGet, Path: "/v1/workspaces", Access: Operator, handle: (*Server).workspaces, Summary: "All workspaces", Answer: wire.List[wire.Workspace]{}},
-		{Method: http.MethodGet, Path: "/v1/workspaces/{ws}", Access: Operator, handle: (*Server).workspace, Summary: "One workspace", Answer: wire.Workspace{}},
-		{
-			Method: http.MethodGet, Path: "/v1/workspaces/{ws}/environments", Access: Operator, handle: (*Server).environments,
-			Summary: "A workspace's environments", Answer: wire.List[wire.Environment]{},
-		},
-		{
-			Method: http.MethodPost, Path: "/v1/workspaces/{ws}/environments", Access: Operator, handle: (*Server).createEnvironment,
-			Summary: "Add an environment; slug is required, other settings have defaults", Body: wire.EnvironmentPatch{}, Answer: wire.Environment{}, Status: http.StatusCreated,
-		},
-		{Method: http.MethodGet, Path: envPath, Access: Environment, Action: auth.ReadState, handle: (*Server).environment, Summary: "One environment", Answer: wire.Environment{}},
-		{
-			Method: http.MethodPatch, Path: envPath, Access: Operator, handle: (*Server).patchEnvironment,
-			Summary: "Change an environment's settings", Body: wire.EnvironmentPatch{}, Answer: wire.Environment{},
-		},
-		{
-			Method: http.MethodGet, Path: envPath + "/tokens", Access: Operator, handle: (*Server).tokens,
-			Summary: "An environment's automation tokens, without their secrets", Answer: wire.List[wire.Token]{},
-		},
-		{
-			Method: http.MethodPost, Path: envPath + "/tokens", Access: Operator, handle: (*Server).createToken,
-			Summary: "Issue an automation token; the answer alone has its secret", Body: wire.TokenRequest{}, Answer: wire.Token{}, Status: http.StatusCreated,
-		},
-		{
-			Method: http.MethodDelete, Path: envPath + "/tokens/{id}", Access: Operator, handle: (*Server).revokeToken,
-			Summary: "Revoke an automation token", Status: http.StatusNoContent,
-		},
-
+// stateRoutes are the control API below a state.
+func stateRoutes() []Route {
+	return []Route{
 		{
 			Method: http.MethodGet, Path: envPath + "/states", Access: Environment, Action: auth.ReadState, handle: (*Server).states,
 			Summary: "An environment's states, by name", Query: paging, Answer: wire.List[wire.State]{},
@@ -193,7 +173,11 @@ func Routes() []Route {
 		},
 		{
 			Method: http.MethodPost, Path: statePath + "/restore", Access: Environment, Action: auth.WriteState, handle: (*Server).restoreState,
-			Summary: "Bring the state back from the trash", Answer: wire.State{},
+			Summary: "Bring the state back from the trash or the archive", Answer: wire.State{},
+		},
+		{
+			Method: http.MethodPost, Path: statePath + "/archive", Access: Environment, Action: auth.WriteState, handle: (*Server).archiveState,
+			Summary: "Make the state one that is only read", Answer: wire.State{},
 		},
 		{
 			Method: http.MethodPost, Path: statePath + "/purge", Access: Environment, Action: auth.WriteState, handle: (*Server).purgeState,

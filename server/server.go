@@ -61,6 +61,7 @@ type Server struct {
 	store    *store.Store
 	echo     *echo.Echo
 	metrics  *metrics
+	throttle *throttle
 	stopping context.Context // done once the server takes nothing new
 	stop     context.CancelFunc
 }
@@ -82,7 +83,7 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{opt: o, store: o.Store, echo: echo.New(), metrics: newMetrics(o.Store)}
+	s := &Server{opt: o, store: o.Store, echo: echo.New(), metrics: newMetrics(o.Store), throttle: newThrottle()}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.echo.Logger.SetOutput(io.Discard) // everything worth saying is in the request's line
 	s.echo.Use(s.frame)

@@ -8,14 +8,23 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"kl/auth"
 	"kl/fault"
 	"kl/store"
 	"kl/wire"
 )
 
-// getState serves the newest version, to GET and HEAD.
+// getState serves the newest version, to GET and HEAD, or of it what the role
+// outputs may see.
 func (s *Server) getState(c echo.Context) error {
-	snap, err := s.store.Head(c.Request().Context(), callOf(c).ref())
+	cl := callOf(c)
+	open := func() (*store.Snapshot, error) { return s.store.Head(c.Request().Context(), cl.ref()) }
+	if !cl.role.Allows(auth.ReadState) {
+		open = func() (*store.Snapshot, error) {
+			return s.store.Outputs(c.Request().Context(), cl.ref(), cl.principal.Sensitive)
+		}
+	}
+	snap, err := open()
 	if err != nil {
 		return err
 	}
@@ -156,6 +165,15 @@ func (s *Server) deleteState(c echo.Context) error {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)
+}
+
+func (s *Server) archiveState(c echo.Context) error {
+	cl := callOf(c)
+	st, err := s.store.Archive(c.Request().Context(), cl.actor(), cl.ref())
+	if err != nil {
+		return err
+	}
+	return answer(c, st)
 }
 
 func (s *Server) restoreState(c echo.Context) error {

@@ -17,10 +17,12 @@ func (s *Server) versions(c echo.Context) error {
 }
 
 func (s *Server) versionBytes(c echo.Context) error {
-	snap, err := s.store.Version(c.Request().Context(), callOf(c).ref(), c.Param("version"))
+	cl := callOf(c)
+	snap, err := s.store.Version(c.Request().Context(), cl.ref(), c.Param("version"))
 	if err != nil {
 		return err
 	}
 	defer snap.Close()
+	s.store.NoteRead(cl.actor(), cl.ref(), snap.Version.Version, "")
 	return serveBytes(c, snap, mediaBytes)
 }

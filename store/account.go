@@ -68,54 +68,6 @@ func unknownEnvironment(id string) *fault.Error {
 	return fault.New(fault.UnknownEnvironment, "the environment %.80q is not known to these credentials", id).With("expected", "an environment's public id, env_ and 12 letters or digits")
 }
 
-// Authorize checks that p may do a with the states of an environment. ws is
-// the workspace that the path names; "" when the path names none. What the
-// caller has no right to is answered like what does not exist. Codes:
-// workspace_mismatch, slug_not_id, unknown_environment, role_too_low,
-// not_member.
-func (s *Store) Authorize(_ context.Context, p auth.Principal, ws, env string, a auth.Action) error {
-	if ws != "" && !workspaceForm.MatchString(ws) {
-		return fault.New(fault.SlugNotID, "%.80q is not a workspace's id", ws).With("expected", "a workspace's id, ws_ and 12 letters or digits")
-	}
-	if !environmentForm.MatchString(env) {
-		return fault.New(fault.SlugNotID, "%.80q is not an environment's public id", env).With("expected", "an environment's public id, env_ and 12 letters or digits")
-	}
-	switch {
-	case p.Kind == auth.Automation:
-		if ws != "" && ws != p.Workspace {
-			return fault.New(fault.WorkspaceMismatch, "these credentials belong to another workspace than %s", ws).With("expected", p.Workspace)
-		}
-		if env != p.Environment {
-			return unknownEnvironment(env).With("expected", p.Environment)
-		}
-		if !p.Role.Allows(a) {
-			return fault.New(fault.RoleTooLow, "the token %s has the role %s, which does not allow to %s", p.Name, p.Role, a)
-		}
-		return nil
-	case p.Operator:
-		return s.view(func(tx *bbolt.Tx) error {
-			e, ok, err := getRec[environmentRec](tx, bEnvironment, []byte(env))
-			if err == nil && (!ok || ws != "" && ws != e.WorkspaceID) {
-				err = unknownEnvironment(env)
-			}
-			return err
-		})
-	}
-	return fault.New(fault.NotMember, "these credentials have no part in the environment %s", env)
-}
-
-// Workspaces lists all workspaces.
-func (s *Store) Workspaces(_ context.Context) ([]wire.Workspace, error) {
-	out := []wire.Workspace{}
-	err := s.view(func(tx *bbolt.Tx) error {
-		return eachRec(tx, bWorkspace, nil, func(_ []byte, w *workspaceRec) (bool, error) {
-			out = append(out, w.Workspace)
-			return true, nil
-		})
-	})
-	return out, err
-}
-
 // Stats counts what the file holds. It walks over all states.
 func (s *Store) Stats() (Stats, error) {
 	st := Stats{CacheBytes: s.cache.bytes()}

@@ -132,6 +132,24 @@ func (s *Store) checkAccounts(tx *bbolt.Tx, r *CheckReport) {
 		}
 		return true, nil
 	}))
+	note(eachRec(tx, bMember, nil, func(k []byte, m *memberRec) (bool, error) {
+		ws, user, _ := bytes.Cut(k, []byte{0})
+		u, ok, err := getRec[userRec](tx, bUser, user)
+		if err != nil || !ok || !u.DeletedAt.IsZero() || m.User != string(user) || !m.Role.Valid() || !has(tx, bWorkspace, ws) {
+			r.problem("the member %s of workspace %s is not an active user in a workspace (%v)", user, ws, err)
+		}
+		return true, nil
+	}))
+	note(eachRec(tx, bGrant, nil, func(k []byte, g *grantRec) (bool, error) {
+		env, user, _ := bytes.Cut(k, []byte{0})
+		if g.Environment != string(env) || g.User != string(user) || !g.Role.Valid() || !has(tx, bEnvironment, env) {
+			r.problem("the grant of %s on environment %s is not one of a user on an environment", user, env)
+		}
+		if g.EndedAt.IsZero() && !has(tx, bMember, pair(g.Workspace, g.User)) {
+			r.problem("the grant of %s on environment %s has outlived the membership", user, env)
+		}
+		return true, nil
+	}))
 	note(eachKV(tx, bRefusedEnv, nil, func(_, v []byte) (bool, error) {
 		if !has(tx, bRefused, v) {
 			r.problem("a refused write %x is listed but not there", v)

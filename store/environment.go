@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"slices"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -48,7 +49,7 @@ func (s *Store) CreateEnvironment(ctx context.Context, by Actor, ws string, patc
 	}
 	err := s.commit.do(ctx, 2048, func(tx *bbolt.Tx) error {
 		if !has(tx, bWorkspace, []byte(ws)) {
-			return fault.New(fault.NotFound, "there is no workspace %.40q", ws).WithNext("see the workspace's id with: kl env show")
+			return noWorkspace(ws)
 		}
 		if has(tx, bSlug, pair(ws, e.Slug)) {
 			return slugTaken(e.Slug)
@@ -179,4 +180,106 @@ func applyPatch(e *environmentRec, p wire.EnvironmentPatch) error {
 		*f.to = *f.from
 	}
 	return nil
+}
+
+// DeleteEnvironment removes an environment with its tokens, its grants and what
+// is in its trash. One that has states outside of the trash, or locks, is
+// parameter_invalid. Other codes: unknown_environment, workspace_suspended.
+func (s *Store) DeleteEnvironment(ctx context.Context, by Actor, id string) error {
+	names, err := s.stateNames(id)
+	if err != nil {
+		return err
+	}
+	for _, name := range names { // in the order of names: no two of these wait for each other
+		l := s.live(Ref{id, name})
+		if err := l.lockWrite(ctx); err != nil {
+			return err
+		}
+		defer l.unlockWrite()
+	}
+	err = s.commit.do(ctx, 1<<20, func(tx *bbolt.Tx) error {
+		e, ok, err := getRec[environmentRec](tx, bEnvironment, []byte(id))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return unknownEnvironment(id)
+		}
+		if err := s.activeEnvironment(tx, id); err != nil {
+			return err
+		}
+		states, err := trashOnly(tx, id, names)
+		if err != nil {
+			return err
+		}
+		for name, st := range states {
+			if err := s.purge(tx, by, Ref{id, name}, st.sid, st.rec); err != nil {
+				return broken(err)
+			}
+		}
+		tokens, err := revokeTokens(tx, s.now(), func(t *tokenRec) bool { return t.Environment == id })
+		return broken(errors.Join(
+			err,
+			// the event's before the record is gone, so that it names the workspace
+			s.event(tx, wire.Event{
+				Kind: "environment_deleted", Principal: by.Display(), Environment: id, RequestID: by.RequestID,
+				Detail: map[string]any{"slug": e.Slug, "tokens_revoked": tokens, "states_purged": len(states)},
+			}),
+			deletePrefix(tx, bGrant, pair(id, "")),
+			del(tx, bSlug, pair(e.WorkspaceID, e.Slug)),
+			del(tx, bEnvironment, []byte(id)),
+		))
+	})
+	if err == nil {
+		for _, name := range names {
+			l := s.live(Ref{id, name})
+			s.cache.remove(l)
+			l.changed()
+		}
+	}
+	return err
+}
+
+func (s *Store) stateNames(env string) ([]string, error) {
+	var names []string
+	prefix := pair(env, "")
+	err := s.view(func(tx *bbolt.Tx) error {
+		return eachKV(tx, bName, prefix, func(k, _ []byte) (bool, error) {
+			names = append(names, string(k[len(prefix):]))
+			return true, nil
+		})
+	})
+	return names, err
+}
+
+// trashed is a state that may go with its environment.
+type trashed struct {
+	sid uint64
+	rec *stateRec
+}
+
+// trashOnly returns the states of an environment, if all are in the trash or
+// were never written, and nobody has come to know others than names.
+func trashOnly(tx *bbolt.Tx, env string, names []string) (map[string]trashed, error) {
+	out := map[string]trashed{}
+	prefix := pair(env, "")
+	err := eachKV(tx, bName, prefix, func(k, _ []byte) (bool, error) {
+		name := string(k[len(prefix):])
+		sid, r, err := find(tx, Ref{env, name})
+		if err != nil {
+			return false, err
+		}
+		held := false
+		err = eachKV(tx, bSession, u64(sid), func(_, _ []byte) (bool, error) { held = true; return false, nil })
+		if err != nil {
+			return false, err
+		}
+		if r.Lifecycle != lifecycleDeleted && (r.Head != 0 || held) || !slices.Contains(names, name) {
+			return false, fault.New(fault.ParameterInvalid, "the environment %s has the state %s, which is not in the trash", env, name).
+				WithNext("kl state delete %s; then delete the environment again", name)
+		}
+		out[name] = trashed{sid, r}
+		return true, nil
+	})
+	return out, err
 }

@@ -93,7 +93,7 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	by := store.Actor{Principal: auth.Principal{Name: "operator", Operator: true}}
-	mine, err := s.CreateToken(ctx, by, b.EnvPublicID, "ci", auth.Write, now.Add(time.Hour))
+	mine, err := s.CreateToken(ctx, by, b.EnvPublicID, wire.TokenRequest{Name: "ci", ExpiresIn: wire.Duration(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 
-	reader, err := s.CreateToken(ctx, by, b.EnvPublicID, "reader", auth.Read, time.Time{})
+	reader, err := s.CreateToken(ctx, by, b.EnvPublicID, wire.TokenRequest{Name: "reader", Role: "read"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,14 +145,15 @@ func TestTokens(t *testing.T) {
 	wantCode(t, "revoke of none", s.RevokeToken(ctx, by, e.EnvPublicID, "tok_none"), fault.NotFound)
 	wantCode(t, "revoke, unknown environment", s.RevokeToken(ctx, by, "env_aaaaaaaaaaaa", mine.ID), fault.UnknownEnvironment)
 	for what, err := range map[string]error{
-		"no name":       second(s.CreateToken(ctx, by, e.EnvPublicID, "", auth.Write, time.Time{})),
-		"control in it": second(s.CreateToken(ctx, by, e.EnvPublicID, "a\nb", auth.Write, time.Time{})),
-		"unknown role":  second(s.CreateToken(ctx, by, e.EnvPublicID, "a", "owner", time.Time{})),
-		"already over":  second(s.CreateToken(ctx, by, e.EnvPublicID, "a", auth.Write, now)),
+		"no name":       second(s.CreateToken(ctx, by, e.EnvPublicID, wire.TokenRequest{})),
+		"control in it": second(s.CreateToken(ctx, by, e.EnvPublicID, wire.TokenRequest{Name: "a\nb"})),
+		"unknown role":  second(s.CreateToken(ctx, by, e.EnvPublicID, wire.TokenRequest{Name: "a", Role: "owner"})),
+		"sensitive":     second(s.CreateToken(ctx, by, e.EnvPublicID, wire.TokenRequest{Name: "a", Role: "read", Sensitive: true})),
+		"already over":  second(s.CreateToken(ctx, by, e.EnvPublicID, wire.TokenRequest{Name: "a", ExpiresIn: -1})),
 	} {
 		wantCode(t, what, err, fault.ParameterInvalid)
 	}
-	_, err = s.CreateToken(ctx, by, "env_aaaaaaaaaaaa", "a", auth.Write, time.Time{})
+	_, err = s.CreateToken(ctx, by, "env_aaaaaaaaaaaa", wire.TokenRequest{Name: "a"})
 	wantCode(t, "unknown environment", err, fault.UnknownEnvironment)
 }
 

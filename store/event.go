@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"go.etcd.io/bbolt"
 
+	"kl/auth"
 	"kl/fault"
 	"kl/wire"
 )
@@ -37,6 +39,9 @@ func (s *Store) event(tx *bbolt.Tx, e wire.Event) error {
 // Events lists events in order of time. Code: parameter_invalid.
 func (s *Store) Events(ctx context.Context, f EventFilter) (wire.List[wire.Event], error) {
 	out := wire.List[wire.Event]{Items: []wire.Event{}}
+	if err := s.noted(ctx); err != nil {
+		return out, err
+	}
 	err := s.view(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(bEvent).Cursor()
 		for k, v := c.Seek(u64(f.After + 1)); k != nil; k, v = c.Next() {
@@ -62,8 +67,23 @@ func (s *Store) Events(ctx context.Context, f EventFilter) (wire.List[wire.Event
 }
 
 func (f *EventFilter) matches(e *wire.Event) bool {
-	return (f.Workspace == "" || f.Workspace == e.Workspace) && (f.Environment == "" || f.Environment == e.Environment) &&
+	return (f.Workspace == "" || f.Workspace == e.Workspace) && (f.Within == nil || slices.Contains(f.Within, e.Workspace)) && (f.Environment == "" || f.Environment == e.Environment) &&
 		(f.State == "" || f.State == e.State) && (f.Class == "" || f.Class == e.Class) && !e.Time.Before(f.Since)
+}
+
+// NoteRead adds to the audit trail that somebody has read whole bytes over the
+// control API: of a version, or of a refused write by its id. It does not wait
+// for the disk, so that states can be read while that is full; then the
+// request's line in the log is all that is left.
+func (s *Store) NoteRead(by Actor, ref Ref, version uint64, refused string) {
+	if s.commit == nil {
+		return
+	}
+	e := wire.Event{Kind: "raw_read", Principal: by.Display(), Environment: ref.Environment, State: ref.Name, Version: version, RequestID: by.RequestID}
+	if refused != "" {
+		e.Detail = map[string]any{"refused_write": refused}
+	}
+	s.commit.try(func(tx *bbolt.Tx) error { return broken(s.event(tx, e)) })
 }
 
 // maxRequests is how many refused requests are remembered.
@@ -120,3 +140,49 @@ func (s *Store) Request(ctx context.Context, id string) (wire.Request, error) {
 
 // errFound ends a job that only looked.
 var errFound = errors.New("found")
+
+// noted waits until what was noted a moment ago is written.
+func (s *Store) noted(ctx context.Context) error {
+	if s.commit == nil {
+		return nil
+	}
+	err := s.commit.do(ctx, 0, func(*bbolt.Tx) error { return errFound })
+	if errors.Is(err, errFound) {
+		return nil
+	}
+	return err
+}
+
+// LastRequest tells which of the remembered refusals of p is the newest; for a
+// user's token those of the user's other tokens count too. Code: not_found.
+func (s *Store) LastRequest(ctx context.Context, p auth.Principal) (wire.Request, error) {
+	var out wire.Request
+	look := func(tx *bbolt.Tx) error {
+		ring := tx.Bucket(bRequestRing)
+		last := ring.Sequence()
+		for n := last; n > 0 && last-n < maxRequests; n-- {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			id := get(tx, bRequestRing, u64(n%maxRequests))
+			r, ok, err := getRec[wire.Request](tx, bRequest, id)
+			if err != nil {
+				return err
+			}
+			if ok && r.PrincipalID != "" && (r.PrincipalID == p.ID || p.User != "" && r.User == p.User) {
+				out = *r
+				return errFound
+			}
+		}
+		return fault.New(fault.NotFound, "no refused request of these credentials is remembered").
+			WithNext("requests that came without valid credentials belong to nobody; use the request id of the refusal: kl why REQUEST_ID")
+	}
+	err := s.noted(ctx)
+	if err == nil {
+		err = s.view(look)
+	}
+	if errors.Is(err, errFound) {
+		err = nil
+	}
+	return out, err
+}

@@ -376,14 +376,19 @@ func (s *Store) KeepRefused(ctx context.Context, r WriteRequest, refusal *fault.
 	return s.keep(ctx, &r, p, b, refusal)
 }
 
-// EndedSession reports whether a secret that is no longer valid is the one
-// that took the lock which is held by that ID, and whose it is.
-func (s *Store) EndedSession(_ context.Context, secret string, ref Ref, lockID string) (auth.Principal, bool) {
+// EndedSession reports whether a secret whose rights have ended is the one that
+// took the lock, other than for a plan, which is held by that ID, and whose it
+// is. ws must be the workspace of the state.
+func (s *Store) EndedSession(_ context.Context, secret, ws string, ref Ref, lockID string) (auth.Principal, bool) {
 	var p auth.Principal
 	found := false
 	err := s.view(func(tx *bbolt.Tx) error {
 		t, err := tokenBySecret(tx, secret)
-		if err != nil || t.active(s.now()) == nil {
+		if err != nil {
+			return err
+		}
+		env, ok, err := getRec[environmentRec](tx, bEnvironment, []byte(ref.Environment))
+		if err != nil || !ok || env.WorkspaceID != ws {
 			return err
 		}
 		sid, _, err := find(tx, ref)
@@ -391,8 +396,13 @@ func (s *Store) EndedSession(_ context.Context, secret string, ref Ref, lockID s
 			return err
 		}
 		sess, ok, err := getRec[sessionRec](tx, bSession, keyS(sid, lockID))
-		if err == nil && ok && sess.PrincipalID == t.ID {
-			p, found = t.principal(), true
+		if err != nil || !ok || sess.PrincipalID != t.ID || sess.plan() {
+			return err
+		}
+		p, found = t.principal(), true
+		u, ok, err := getRec[userRec](tx, bUser, []byte(t.User))
+		if ok {
+			p.UserName = u.Name
 		}
 		return err
 	})

@@ -25,9 +25,9 @@ var (
 	bWorkspace   = []byte("workspace")    // workspace id → workspaceRec
 	bEnvironment = []byte("environment")  // environment public id → environmentRec
 	bSlug        = []byte("slug")         // workspace id 0 slug → environment public id
-	bUser        = []byte("user")         // user id → record
-	bMember      = []byte("member")       // workspace id 0 user id → record
-	bGrant       = []byte("grant")        // environment public id 0 user id → record
+	bUser        = []byte("user")         // user id → userRec
+	bMember      = []byte("member")       // workspace id 0 user id → memberRec
+	bGrant       = []byte("grant")        // environment public id 0 user id → grantRec
 	bToken       = []byte("token")        // token id → tokenRec
 	bTokenHash   = []byte("token_hash")   // SHA-256 of the secret → token id
 	bName        = []byte("name")         // environment public id 0 state name → sid
@@ -70,15 +70,42 @@ var (
 type workspaceRec struct {
 	V int `json:"v"`
 	wire.Workspace
-	SuspendedReason string    `json:"suspended_reason,omitempty"`
-	SuspendedBy     string    `json:"suspended_by,omitempty"`
-	SuspendedAt     time.Time `json:"suspended_at,omitzero"`
 }
 
 // environmentRec is an environment.
 type environmentRec struct {
 	V int `json:"v"`
 	wire.Environment
+}
+
+// userRec is a user, also one that was deleted.
+type userRec struct {
+	V         int       `json:"v"`
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	CreatedAt time.Time `json:"created_at"`
+	DeletedAt time.Time `json:"deleted_at,omitzero"`
+}
+
+// memberRec is a user's part in a workspace.
+type memberRec struct {
+	V     int             `json:"v"`
+	User  string          `json:"user"`
+	Role  auth.MemberRole `json:"role"`
+	Since time.Time       `json:"since"`
+}
+
+// grantRec is a member's role on an environment, also one that has ended.
+type grantRec struct {
+	V           int       `json:"v"`
+	Environment string    `json:"environment"`
+	Workspace   string    `json:"workspace"`
+	User        string    `json:"user"`
+	Role        auth.Role `json:"role"`
+	GrantedAt   time.Time `json:"granted_at"`
+	GrantedBy   string    `json:"granted_by"`
+	EndedAt     time.Time `json:"ended_at,omitzero"`
+	Because     string    `json:"because,omitempty"`
 }
 
 // tokenRec is a credential. The secret itself is never stored.

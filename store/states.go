@@ -62,6 +62,14 @@ func (s *Store) activeEnvironment(tx *bbolt.Tx, id string) error {
 	return nil
 }
 
+// Held is workspace_suspended when the workspace of an environment is, and nil
+// when it is not. Code besides: unknown_environment.
+func (s *Store) Held(_ context.Context, env string) error {
+	return s.view(func(tx *bbolt.Tx) error {
+		return s.activeEnvironment(tx, env)
+	})
+}
+
 // activeState refuses states that are archived or in the trash.
 func activeState(ref Ref, r *stateRec) error {
 	switch r.Lifecycle {
@@ -230,6 +238,26 @@ func (s *Store) Delete(ctx context.Context, by Actor, ref Ref, lockID string) er
 	return err
 }
 
+// Archive makes a state one that is only read, until Restore. Locks that are
+// held stay and can be given back; what their holders still write is refused
+// and kept. Codes: not_found, state_archived, state_deleted,
+// workspace_suspended.
+func (s *Store) Archive(ctx context.Context, by Actor, ref Ref) (wire.State, error) {
+	return s.changeState(ctx, by, ref, func(tx *bbolt.Tx, _ uint64, r *stateRec) (wire.Event, error) {
+		if err := s.activeEnvironment(tx, ref.Environment); err != nil {
+			return wire.Event{}, err
+		}
+		if err := activeState(ref, r); err != nil {
+			return wire.Event{}, err
+		}
+		if r.Head == 0 {
+			return wire.Event{}, noState(ref)
+		}
+		r.Lifecycle, r.LifecycleSince, r.LifecycleBy = lifecycleArchived, s.now(), by.Display()
+		return wire.Event{Kind: "state_archived"}, nil
+	})
+}
+
 // Restore brings a state back from the trash or the archive. Codes: not_found,
 // parameter_invalid when it is active.
 func (s *Store) Restore(ctx context.Context, by Actor, ref Ref) (wire.State, error) {
@@ -247,8 +275,8 @@ func (s *Store) Restore(ctx context.Context, by Actor, ref Ref) (wire.State, err
 }
 
 // Purge removes a state in the trash for good, with its versions and refused
-// writes; its events stay. Codes: not_found, parameter_invalid when it is not
-// in the trash.
+// writes; its events stay. Codes: not_found, workspace_suspended,
+// parameter_invalid when it is not in the trash.
 func (s *Store) Purge(ctx context.Context, by Actor, ref Ref) error {
 	l := s.live(ref)
 	if err := l.lockWrite(ctx); err != nil {
@@ -260,29 +288,35 @@ func (s *Store) Purge(ctx context.Context, by Actor, ref Ref) error {
 		if err != nil {
 			return err
 		}
+		if err := s.activeEnvironment(tx, ref.Environment); err != nil {
+			return err
+		}
 		if r.Lifecycle != lifecycleDeleted {
 			return fault.New(fault.ParameterInvalid, "the state %s is not in the trash", ref.Name).WithNext("kl state delete %s", ref.Name)
 		}
-		for _, b := range stateBuckets {
-			if err := deletePrefix(tx, b, u64(sid)); err != nil {
-				return broken(err)
-			}
-		}
-		if err := forgetRefused(tx, ref.Environment, sid); err != nil {
-			return broken(err)
-		}
-		if err := del(tx, bName, pair(ref.Environment, ref.Name)); err != nil {
-			return broken(err)
-		}
-		return broken(s.event(tx, wire.Event{
-			Kind: "state_purged", Principal: by.Display(), Environment: ref.Environment, State: ref.Name, Version: r.Head, Serial: r.Serial, RequestID: by.RequestID,
-		}))
+		return broken(s.purge(tx, by, ref, sid, r))
 	})
 	if err == nil {
 		s.cache.remove(l)
 		l.changed()
 	}
 	return err
+}
+
+// purge removes a state with all its rows but its events.
+func (s *Store) purge(tx *bbolt.Tx, by Actor, ref Ref, sid uint64, r *stateRec) error {
+	for _, b := range stateBuckets {
+		if err := deletePrefix(tx, b, u64(sid)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		forgetRefused(tx, ref.Environment, sid),
+		del(tx, bName, pair(ref.Environment, ref.Name)),
+		s.event(tx, wire.Event{
+			Kind: "state_purged", Principal: by.Display(), Environment: ref.Environment, State: ref.Name, Version: r.Head, Serial: r.Serial, RequestID: by.RequestID,
+		}),
+	)
 }
 
 // stateBuckets are those whose keys begin with a state's id.

@@ -233,7 +233,9 @@ func (s *Store) view(f func(tx *bbolt.Tx) error) error {
 }
 
 // background does what nobody waits for: each minute it writes when tokens
-// were last used and lets go of memory that is not in use, each hour it drops refused writes that are too old.
+// were last used, ends grants that have outlived their user's tokens and lets go
+// of memory that is not in use, each hour it drops refused writes that are too
+// old.
 func (s *Store) background() {
 	minute, hour := time.NewTicker(time.Minute), time.NewTicker(time.Hour)
 	defer minute.Stop()
@@ -242,11 +244,13 @@ func (s *Store) background() {
 		select {
 		case <-minute.C:
 			s.flushUsed()
+			s.endExpired()
 			s.bufs.trim()
 		case <-hour.C:
 			s.sweepRefused()
 		case <-s.stop:
 			s.flushUsed()
+			s.endExpired()
 			return
 		}
 	}

@@ -23,27 +23,29 @@ import (
 const maxTokenName = 64
 
 // CreateToken issues an automation token for an environment; its secret is in
-// the answer and nowhere else. The zero expires means never. Codes:
-// unknown_environment, parameter_invalid.
-func (s *Store) CreateToken(ctx context.Context, by Actor, env, name string, role auth.Role, expires time.Time) (wire.Token, error) {
-	now := s.now()
+// the answer and nowhere else. Codes: unknown_environment, parameter_invalid.
+func (s *Store) CreateToken(ctx context.Context, by Actor, env string, q wire.TokenRequest) (wire.Token, error) {
 	bad := func(format string, args ...any) (wire.Token, error) {
 		return wire.Token{}, fault.New(fault.ParameterInvalid, format, args...).WithNext("kl token create --help")
 	}
+	role := auth.Role(cmp.Or(q.Role, string(auth.Write)))
 	switch {
-	case name == "" || utf8.RuneCountInString(name) > maxTokenName || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+	case !tokenName(q.Name):
 		return bad("a token's name has 1 to %d printable characters", maxTokenName)
 	case !role.Valid():
 		return bad("role %.40q is not known; it can be write, plan, read or outputs", string(role))
-	case !expires.IsZero() && !expires.After(now):
-		return bad("the token would have expired at %s already", expires.UTC().Format(time.RFC3339))
+	case q.Sensitive && role != auth.Outputs:
+		return bad("sensitive is for the role outputs; the role %s reads whole states", role)
+	case q.ExpiresIn < 0:
+		return bad("expires_in is negative")
 	}
 	secret := auth.NewSecret(auth.Automation)
+	now := s.now()
 	t := &tokenRec{
-		V: 1, ID: auth.NewID("tok_"), Kind: auth.Automation, Name: name, Environment: env, Role: role, CreatedAt: now,
+		V: 1, ID: auth.NewID("tok_"), Kind: auth.Automation, Name: q.Name, Environment: env, Role: role, Sensitive: q.Sensitive, CreatedAt: now,
 	}
-	if !expires.IsZero() {
-		t.ExpiresAt = expires.UTC().Round(0)
+	if q.ExpiresIn > 0 {
+		t.ExpiresAt = now.Add(time.Duration(q.ExpiresIn))
 	}
 	err := s.commit.do(ctx, 1024, func(tx *bbolt.Tx) error {
 		e, ok, err := getRec[environmentRec](tx, bEnvironment, []byte(env))
@@ -64,6 +66,11 @@ func (s *Store) CreateToken(ctx context.Context, by Actor, env, name string, rol
 	return out, nil
 }
 
+// tokenName reports whether a token may have the name.
+func tokenName(name string) bool {
+	return name != "" && utf8.RuneCountInString(name) <= maxTokenName && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
 func (s *Store) tokenEvent(tx *bbolt.Tx, by Actor, kind string, t *tokenRec) error {
 	return s.event(tx, wire.Event{
 		Kind: kind, Principal: by.Display(), Workspace: t.Workspace, Environment: t.Environment, RequestID: by.RequestID,
@@ -73,20 +80,33 @@ func (s *Store) tokenEvent(tx *bbolt.Tx, by Actor, kind string, t *tokenRec) err
 
 func (t *tokenRec) wire() wire.Token {
 	return wire.Token{
-		ID: t.ID, Name: t.Name, Role: string(t.Role), CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, LastUsedAt: t.LastUsedAt, RevokedAt: t.RevokedAt,
+		ID: t.ID, Name: t.Name, Role: string(t.Role), Sensitive: t.Sensitive, CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, LastUsedAt: t.LastUsedAt, RevokedAt: t.RevokedAt,
 	}
 }
 
 // Tokens lists an environment's automation tokens, the oldest first, revoked
 // ones too. Code: unknown_environment.
 func (s *Store) Tokens(_ context.Context, env string) ([]wire.Token, error) {
-	out := []wire.Token{}
-	err := s.view(func(tx *bbolt.Tx) error {
+	return s.listTokens(func(t *tokenRec) bool { return t.Kind == auth.Automation && t.Environment == env }, func(tx *bbolt.Tx) error {
 		if !has(tx, bEnvironment, []byte(env)) {
 			return unknownEnvironment(env)
 		}
+		return nil
+	})
+}
+
+// listTokens lists the tokens that match, the oldest first. check, if there is
+// one, may refuse.
+func (s *Store) listTokens(match func(*tokenRec) bool, check func(tx *bbolt.Tx) error) ([]wire.Token, error) {
+	out := []wire.Token{}
+	err := s.view(func(tx *bbolt.Tx) error {
+		if check != nil {
+			if err := check(tx); err != nil {
+				return err
+			}
+		}
 		return eachRec(tx, bToken, nil, func(_ []byte, t *tokenRec) (bool, error) {
-			if t.Kind == auth.Automation && t.Environment == env {
+			if match(t) {
 				out = append(out, t.wire())
 			}
 			return true, nil
@@ -159,43 +179,10 @@ func tokenBySecret(tx *bbolt.Tx, secret string) (*tokenRec, error) {
 	return t, nil
 }
 
-// active says why a token is no longer valid.
-func (t *tokenRec) active(now time.Time) error {
-	switch {
-	case !t.RevokedAt.IsZero():
-		return fault.New(fault.CredentialsRevoked, "the token %s was revoked at %s", t.Name, t.RevokedAt.Format(time.RFC3339))
-	case !t.ExpiresAt.IsZero() && !now.Before(t.ExpiresAt):
-		return fault.New(fault.CredentialsExpired, "the token %s expired at %s", t.Name, t.ExpiresAt.Format(time.RFC3339))
-	}
-	return nil
-}
-
 func (t *tokenRec) principal() auth.Principal {
 	return auth.Principal{
 		Kind: t.Kind, ID: t.ID, Name: t.Name, User: t.User, Operator: t.Operator, Workspace: t.Workspace, Environment: t.Environment, Role: t.Role, Sensitive: t.Sensitive,
 	}
-}
-
-// Authenticate finds the principal of a secret. Codes: credentials_invalid,
-// credentials_expired, credentials_revoked.
-func (s *Store) Authenticate(_ context.Context, secret string) (auth.Principal, error) {
-	var p auth.Principal
-	now := s.now()
-	err := s.view(func(tx *bbolt.Tx) error {
-		t, err := tokenBySecret(tx, secret)
-		if err != nil {
-			return err
-		}
-		p = t.principal()
-		return t.active(now)
-	})
-	if err != nil {
-		return auth.Principal{}, err
-	}
-	s.mu.Lock()
-	s.used[p.ID] = now
-	s.mu.Unlock()
-	return p, nil
 }
 
 // flushUsed writes when tokens were last used.

@@ -107,6 +107,7 @@ func (s *Snapshot) Close() {
 // EventFilter selects events; zero members select all.
 type EventFilter struct {
 	Workspace   string
+	Within      []string // only of these workspaces; nil: of all
 	Environment string
 	State       string
 	Class       string

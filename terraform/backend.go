@@ -25,6 +25,9 @@ type Backend struct {
 	Address  string
 	Username string
 	Password string
+	// LockAddress and UnlockAddress are where locks are taken and given back,
+	// "" for nowhere. FromConfiguration does not tell them.
+	LockAddress, UnlockAddress string
 	// Expressions names the settings that are there but are not literals, each
 	// with its place, such as "password (main.tf:5)". Their values are not
 	// known here.
@@ -39,6 +42,9 @@ func FromEnvironment(getenv func(string) string) *Backend {
 		Address:  getenv("TF_HTTP_ADDRESS"),
 		Username: getenv("TF_HTTP_USERNAME"),
 		Password: getenv("TF_HTTP_PASSWORD"),
+
+		LockAddress:   getenv("TF_HTTP_LOCK_ADDRESS"),
+		UnlockAddress: getenv("TF_HTTP_UNLOCK_ADDRESS"),
 	}
 	if b.Address == "" && b.Username == "" && b.Password == "" {
 		return nil
@@ -74,6 +80,8 @@ func FromInitialised(dir, dataDir string) (*Backend, error) {
 				Address  *string `json:"address"`
 				Username *string `json:"username"`
 				Password *string `json:"password"`
+				Lock     *string `json:"lock_address"`
+				Unlock   *string `json:"unlock_address"`
 			} `json:"config"`
 		} `json:"backend"`
 	}
@@ -97,6 +105,7 @@ func FromInitialised(dir, dataDir string) (*Backend, error) {
 	if out.Type == "http" {
 		c := doc.Backend.Config
 		out.Address, out.Username, out.Password = value(c.Address), value(c.Username), value(c.Password)
+		out.LockAddress, out.UnlockAddress = value(c.Lock), value(c.Unlock)
 	}
 	return out, nil
 }

@@ -111,8 +111,8 @@ func TestFromInitialised(t *testing.T) {
 		fails bool
 	}{
 		"http": {
-			`{"version":3,"terraform_version":"1.11.4","backend":{"type":"http","config":{"address":"http://h/s","lock_address":null,"username":"ws_1","password":"geheim","retry_max":null,"skip_cert_verification":null},"hash":1}}`,
-			&terraform.Backend{Source: path, Type: "http", Address: "http://h/s", Username: "ws_1", Password: "geheim"}, false,
+			`{"version":3,"terraform_version":"1.11.4","backend":{"type":"http","config":{"address":"http://h/s","lock_address":"http://h/l","unlock_address":null,"username":"ws_1","password":"geheim","retry_max":null,"skip_cert_verification":null},"hash":1}}`,
+			&terraform.Backend{Source: path, Type: "http", Address: "http://h/s", Username: "ws_1", Password: "geheim", LockAddress: "http://h/l"}, false,
 		},
 		"null settings": {
 			`{"backend":{"type":"http","config":{"address":"http://h/s","username":null,"password":null}}}`,

@@ -132,6 +132,11 @@ type Workspace struct {
 	Kind        string    `json:"kind"`   // personal, organization
 	Status      string    `json:"status"` // active, suspended
 	CreatedAt   time.Time `json:"created_at"`
+	// MemberRole is the caller's own: owner, admin, member; "" for the operator.
+	MemberRole      string    `json:"member_role,omitempty"`
+	SuspendedReason string    `json:"suspended_reason,omitempty"`
+	SuspendedBy     string    `json:"suspended_by,omitempty"`
+	SuspendedAt     time.Time `json:"suspended_at,omitzero"`
 }
 
 // Environment holds states and the rules for them.
@@ -167,11 +172,12 @@ type EnvironmentPatch struct {
 	RefusedKeepDays     *int64    `json:"refused_keep_days,omitempty"`
 }
 
-// Token is an automation token of an environment.
+// Token is an automation token of an environment, or a personal access token.
 type Token struct {
 	ID         string    `json:"id"`
 	Name       string    `json:"name"`
-	Role       string    `json:"role"` // write, plan, read, outputs
+	Role       string    `json:"role"`                // write, plan, read, outputs; "" for a PAT, whose roles are its user's grants
+	Sensitive  bool      `json:"sensitive,omitempty"` // role outputs: sensitive outputs are served
 	CreatedAt  time.Time `json:"created_at"`
 	ExpiresAt  time.Time `json:"expires_at,omitzero"`   // absent: never
 	LastUsedAt time.Time `json:"last_used_at,omitzero"` // absent: never used
@@ -183,6 +189,7 @@ type Token struct {
 type TokenRequest struct {
 	Name      string   `json:"name"`
 	Role      string   `json:"role,omitempty"`       // default write
+	Sensitive bool     `json:"sensitive,omitempty"`  // role outputs only: serve sensitive outputs too
 	ExpiresIn Duration `json:"expires_in,omitempty"` // 0s: never
 }
 
@@ -307,6 +314,7 @@ type Request struct {
 	NextStep    string         `json:"next_step"`
 	Principal   string         `json:"principal"`
 	PrincipalID string         `json:"principal_id"`
+	User        string         `json:"user,omitempty"` // whose token it was, "" for automation tokens and the operator
 	Workspace   string         `json:"workspace"`
 	Environment string         `json:"environment"`
 	State       string         `json:"state"`
@@ -327,7 +335,8 @@ type Whoami struct {
 	Operator    bool   `json:"operator"`
 	Workspace   string `json:"workspace_id"`
 	Environment string `json:"env_public_id"`
-	Role        string `json:"role"`
+	Role        string `json:"role"`           // of an automation token, or of the caller on the environment asked for
+	Hold        string `json:"hold,omitempty"` // in words, when the workspace of the environment asked for is suspended
 }
 
 // Allow is a one-shot permission for the next write of a state.
