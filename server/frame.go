@@ -79,7 +79,8 @@ func (s *Server) refuse(c echo.Context, cl *call, err error) {
 		asLockInfo(&p)
 	}
 	cl.refusal, cl.cause = &p, cause
-	if !cl.throttled && (cl.known || p.Code != string(fault.NotFound) && p.Code != string(fault.MethodNotAllowed)) {
+	// asking why is nothing to be asked about: the answer would be the question
+	if asks := strings.HasPrefix(cl.path, "/v1/requests/"); !cl.throttled && !asks && (cl.known || p.Code != string(fault.NotFound) && p.Code != string(fault.MethodNotAllowed)) {
 		s.store.NoteRequest(cl.note(c.Request().Method))
 	}
 	if !c.Response().Committed {

@@ -287,7 +287,9 @@ func TestLastRequest(t *testing.T) {
 	x.join("bob", "read")
 	x.join("eve", "read")
 	last := x.s.URL + wire.LastRequestPath
-	refused(t, "nothing refused yet", x.s.Do(x.as("bob"), "GET", last, nil), 404, fault.NotFound)
+	for range 2 { // the question itself is not what was refused last
+		refused(t, "nothing refused yet", x.s.Do(x.as("bob"), "GET", last, nil), 404, fault.NotFound)
+	}
 	body := kltest.NewState(1, 1).Bytes()
 	p := refused(t, "bob writes", x.s.Do(x.tf("bob"), "POST", x.state("app"), body), 403, fault.RoleTooLow)
 	refused(t, "eve writes", x.s.Do(x.tf("eve"), "POST", x.state("other"), body), 403, fault.RoleTooLow)
