@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"kl/fault"
 )
 
@@ -80,6 +82,27 @@ func (b *Body) ref() bool {
 			return true
 		}
 	}
+}
+
+// budget is the room for the bytes of bodies in flight.
+type budget struct {
+	room *semaphore.Weighted
+	held atomic.Int64
+}
+
+// Acquire waits for n bytes of room.
+func (b *budget) Acquire(ctx context.Context, n int64) error {
+	err := b.room.Acquire(ctx, n)
+	if err == nil {
+		b.held.Add(n)
+	}
+	return err
+}
+
+// Release gives n bytes back.
+func (b *budget) Release(n int64) {
+	b.held.Add(-n)
+	b.room.Release(n)
 }
 
 // hashAside is the size from which on a body is hashed by goroutines of their

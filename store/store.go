@@ -44,7 +44,7 @@ type Store struct {
 	commit *committer // nil when read-only
 	seed   uint64
 	bufs   bufPool
-	flight *semaphore.Weighted // bytes of bodies in flight
+	flight budget // bytes of bodies in flight
 	codecs codecCache
 	cache  headCache
 	envs   memo[environmentRec]
@@ -94,8 +94,8 @@ func Open(o Options) (*Store, error) {
 	}
 	s := &Store{
 		opt: o, db: db, lives: map[Ref]*live{}, used: map[string]time.Time{}, stop: make(chan struct{}),
-		flight: semaphore.NewWeighted(o.BodyBytes),
 	}
+	s.flight.room = semaphore.NewWeighted(o.BodyBytes)
 	s.cache.limit, s.cache.largest = o.CacheBytes, o.CacheLargest
 	if !fresh && !o.ReadOnly {
 		// killed after creating the file and before laying it out
