@@ -43,17 +43,16 @@ type view struct {
 // foreign is an element that others changed since a view.
 type foreign struct {
 	seen [16]byte // content in the view
-	head [16]byte // content in the head
-	by   uint64   // the version that changed it last
+	by   uint64   // the version that changed it last, 0 when none has since
 }
 
 // since lays the versions behind a view over it: what the writer has of each
-// element that others changed, and what the head has. errUnlisted means that a
+// element that others changed, and who changed it last. errUnlisted means that a
 // version among them has no change list.
 func (v *view) since(tx *bbolt.Tx, sid uint64, rec *stateRec) (map[element]foreign, error) {
 	out := make(map[element]foreign, len(v.overlay))
 	for e, h := range v.overlay {
-		out[e] = foreign{seen: h} // head is set below or, when nobody changed it since, by the caller
+		out[e] = foreign{seen: h}
 	}
 	var later []*versionRec
 	for n := rec.Head; n != v.version; {
@@ -78,7 +77,7 @@ func (v *view) since(tx *bbolt.Tx, sid uint64, rec *stateRec) (map[element]forei
 			if !known {
 				f.seen = c.old
 			}
-			f.head, f.by = c.new, r.Version
+			f.by = r.Version
 			out[c.element] = f
 		}
 	}
@@ -186,7 +185,6 @@ func (s *Store) mergeWrite(ctx context.Context, ref Ref, p *plan, v *view, choos
 		return nil, nil, err
 	}
 	verdicts := make(map[element]merge.Verdict, len(p.changes))
-	theirs := false
 	for i := range p.changes {
 		c := &p.changes[i]
 		f, changed := others[c.element]
@@ -216,7 +214,6 @@ func (s *Store) mergeWrite(ctx context.Context, ref Ref, p *plan, v *view, choos
 		verdicts[c.element] = verdict
 		switch verdict {
 		case merge.Theirs:
-			theirs = true
 			m.kept = append(m.kept, *c)
 		case merge.Ours:
 			m.takes = append(m.takes, *c)
@@ -230,7 +227,7 @@ func (s *Store) mergeWrite(ctx context.Context, ref Ref, p *plan, v *view, choos
 	if refusal, err := s.guardDependencies(ref, p, m, others, verdicts); refusal != nil || err != nil {
 		return m, refusal, err
 	}
-	if !theirs && p.top.serial > p.rec.Serial && p.top.lineage == p.rec.Lineage {
+	if len(m.kept) == 0 && p.top.serial > p.rec.Serial && p.top.lineage == p.rec.Lineage {
 		return m, nil, nil
 	}
 	err = s.buildMerged(ctx, p, m, verdicts)

@@ -265,7 +265,7 @@ func (s *Store) loadHead(ctx context.Context, ref Ref, sid uint64, v *versionRec
 	case l.write <- struct{}{}:
 		if h, old := s.cache.find(l, sid, v.Version); h == nil || old == nil {
 			b.refs.Add(1)
-			n := &head{sid: sid, version: v.Version, entries: es, lastTop: v.top(), body: b, bodyBytes: v.Bytes, sha: b.sha}
+			n := &head{sid: sid, version: v.Version, entries: es, lastTop: v.top(), body: b, bodyBytes: v.Bytes}
 			if h != nil {
 				n.ids = h.ids
 			}

@@ -244,7 +244,6 @@ func (s *Store) putRefused(tx *bbolt.Tx, r *WriteRequest, rec refusedRec, pieces
 		if sess, ok, err := getRec[sessionRec](tx, bSession, keyS(sid, r.LockID)); err != nil {
 			return err
 		} else if ok && sess.PrincipalID == r.Actor.ID {
-			sess.RefusedCount++
 			if sess.FirstSerial == 0 && sess.LastVersion == 0 {
 				sess.FirstSerial = rec.Serial
 			}

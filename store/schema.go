@@ -189,7 +189,6 @@ type sessionRec struct {
 	LastCheckpoint time.Time     `json:"last_checkpoint,omitzero"`
 	Shared         bool          `json:"shared,omitempty"`       // granted beside others: its writes are merged
 	FirstSerial    uint64        `json:"first_serial,omitempty"` // of its first attempt to write, if that was refused
-	RefusedCount   int64         `json:"refused_count"`          // attempts refused in this session: each burns a serial
 	LastVersion    uint64        `json:"last_version,omitempty"` // own last accepted write
 	LastSerial     uint64        `json:"last_serial,omitempty"`  // as the client sent it
 	LastSHA256     []byte        `json:"last_sha256,omitempty"`

@@ -178,7 +178,6 @@ func (s *Store) loadBase(l *live, r *WriteRequest) (*base, error) {
 			return err
 		}
 		b.head = &head{sid: sid, version: rec.Head, lastTop: v.top()}
-		copy(b.head.sha[:], v.SHA256)
 		b.head.entries, err = manifestOf(tx, sid, rec.Head)
 		return err
 	})
@@ -472,7 +471,7 @@ func putVersion(tx *bbolt.Tx, sid uint64, v *versionRec, p *plan) error {
 
 // remember makes the accepted version the head in memory.
 func (s *Store) remember(l *live, p *plan, sid, version uint64) {
-	h := &head{sid: sid, version: version, entries: p.entries, lastTop: p.top, ids: p.identities(), sha: p.body.SHA256()}
+	h := &head{sid: sid, version: version, entries: p.entries, lastTop: p.top, ids: p.identities()}
 	if p.body.ref() {
 		h.body, h.bodyBytes = p.body, int64(p.body.Len())
 	}
