@@ -50,6 +50,9 @@ type Store struct {
 	envs   memo[environmentRec]
 	spaces memo[workspaceRec]
 
+	reading readings
+	pruner  pruner
+
 	mu    sync.Mutex
 	lives map[Ref]*live
 	used  map[string]time.Time // token id → last use, not yet written
@@ -112,7 +115,9 @@ func Open(o Options) (*Store, error) {
 	}
 	if !o.ReadOnly {
 		s.commit = newCommitter(db)
+		s.pruner.wake = make(chan struct{}, 1)
 		s.tidy.Go(s.background)
+		s.tidy.Go(s.prunes)
 	}
 	return s, nil
 }
@@ -248,6 +253,7 @@ func (s *Store) background() {
 			s.bufs.trim()
 		case <-hour.C:
 			s.sweepRefused()
+			s.sweepEvents()
 		case <-s.stop:
 			s.flushUsed()
 			s.endExpired()

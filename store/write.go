@@ -116,6 +116,7 @@ func (s *Store) writeOnce(ctx context.Context, l *live, r *WriteRequest) (Writte
 		return Written{}, err
 	}
 	s.remember(l, p, w.sid, w.out.Version)
+	s.wrote(r.Ref, w)
 	return w.out, nil
 }
 
@@ -132,10 +133,12 @@ type writing struct {
 	settleAs string       // and how: superseded when empty
 	source   string       // of the version, when it is none of a client's write
 
-	sid  uint64
-	cur  *stateRec
-	sess *sessionRec
-	out  Written
+	sid      uint64
+	cur      *stateRec
+	sess     *sessionRec
+	versions int64 // that the state has afterwards, and that its environment keeps
+	keepLast int64
+	out      Written
 }
 
 // loadBase reads what the write starts from.
@@ -334,6 +337,11 @@ func (s *Store) store(tx *bbolt.Tx, w *writing) error {
 	}
 	n := *cur
 	n.follow(v, p, now)
+	env, _, err := s.envs.get(tx, bEnvironment, []byte(r.Ref.Environment))
+	if err != nil {
+		return err
+	}
+	w.versions, w.keepLast = n.Versions, env.KeepLast
 	if err := putRec(tx, bState, u64(w.sid), &n); err != nil {
 		return err
 	}
@@ -404,7 +412,7 @@ func (s *Store) versionOf(w *writing, now time.Time) *versionRec {
 		Unlisted: p.unlisted, Apart: p.list != nil,
 	}
 	if w.sess != nil {
-		v.Who = w.sess.Info.Who
+		v.Who, v.SessionSince = w.sess.Info.Who, w.sess.Since
 		if w.sess.Info.Operation == wire.OperationPush {
 			v.Source = sourcePush
 		}
