@@ -21,6 +21,7 @@ type stateCheck struct {
 	tx     *bbolt.Tx
 	sid    uint64
 	report *CheckReport
+	step   func() // called after each version
 	name   string
 	rec    *stateRec
 	needed map[uint64]bool // chunk ids that some kept version needs
@@ -87,6 +88,7 @@ func (c *stateCheck) versions(ctx context.Context) error {
 		}
 		c.report.Versions++
 		d, entries, err := c.version(n, before, es)
+		c.step()
 		if err != nil {
 			c.problem("version %d is not whole: %v", n, err)
 			before, es = nil, nil

@@ -1,29 +1,6 @@
 package store
 
-import (
-	"context"
-
-	"go.etcd.io/bbolt"
-)
-
-// Tag puts a tag on a version, or takes it away with version 0; false when the
-// version has been pruned.
-func (s *Store) Tag(ref Ref, tag string, version uint64) (ok bool, err error) {
-	err = s.commit.do(context.Background(), 0, func(tx *bbolt.Tx) error {
-		sid, _, err := find(tx, ref)
-		if err != nil {
-			return err
-		}
-		if version == 0 {
-			return broken(del(tx, bTag, keyS(sid, tag)))
-		}
-		if ok = has(tx, bVersion, key(sid, version)); !ok {
-			return nil
-		}
-		return broken(put(tx, bTag, keyS(sid, tag), u64(version)))
-	})
-	return ok, err
-}
+import "go.etcd.io/bbolt"
 
 // StoredOf tells what reading a version takes: the stored bytes of its chunks
 // and their bases, and those of its chunk list.

@@ -26,7 +26,7 @@ func (f *fixture) prune(dry bool) wire.PruneResult {
 	return r
 }
 
-func (f *fixture) versions(name string) (numbers []uint64) {
+func (f *fixture) kept(name string) (numbers []uint64) {
 	f.tb.Helper()
 	l, err := f.s.Versions(context.Background(), f.ref(name), "", 1000)
 	if err != nil {
@@ -110,18 +110,17 @@ func (p *pruning) step() {
 			p.docs[i], p.last[i] = document{}, 0
 		}
 	case op == 12:
-		vs := p.versions("s")
+		vs := p.kept("s")
 		v, tag := vs[p.r.IntN(len(vs))], fmt.Sprintf("t%d", p.r.IntN(4))
-		ok, err := p.s.Tag(p.ref("s"), tag, v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ok {
+		_, err := p.s.SetTag(context.Background(), p.actor, p.ref("s"), tag, strconv.FormatUint(v, 10))
+		if err == nil {
 			p.pinned[tag] = v
+		} else if !fault.Is(err, fault.NotFound) { // pruned in the background meanwhile
+			t.Fatal(err)
 		}
 	case op == 13:
 		for tag := range p.pinned {
-			if _, err := p.s.Tag(p.ref("s"), tag, 0); err != nil {
+			if err := p.s.UnsetTag(context.Background(), p.actor, p.ref("s"), tag); err != nil {
 				t.Fatal(err)
 			}
 			delete(p.pinned, tag)
@@ -183,7 +182,7 @@ func (p *pruning) after() {
 	t.Helper()
 	dry := p.prune(true)
 	p.prune(false)
-	left := p.versions("s")
+	left := p.kept("s")
 	if len(dry.States) > 0 { // in the background it may have been pruned already
 		st := dry.States[0]
 		if int64(len(left)) != st.Kept || left[0] != st.Oldest || slices.ContainsFunc(st.Removed, func(v uint64) bool { return slices.Contains(left, v) }) {
@@ -314,7 +313,7 @@ func TestRetentionRules(t *testing.T) {
 			}
 			now = base
 			f.prune(false)
-			if got := f.versions("s"); !slices.Equal(got, c.want) {
+			if got := f.kept("s"); !slices.Equal(got, c.want) {
 				t.Fatalf("%v is left, want %v", got, c.want)
 			}
 		})
@@ -351,7 +350,7 @@ func TestPruneWaitsForReaders(t *testing.T) {
 	}
 	f.patch(wire.EnvironmentPatch{KeepLast: ptr(int64(1))})
 	f.prune(false)
-	if got := f.versions("s"); !slices.Equal(got, []uint64{1, 4}) {
+	if got := f.kept("s"); !slices.Equal(got, []uint64{1, 4}) {
 		t.Fatalf("%v is left while 1 is read", got)
 	}
 	var got bytes.Buffer
@@ -360,7 +359,7 @@ func TestPruneWaitsForReaders(t *testing.T) {
 	}
 	snap.Close()
 	f.prune(false)
-	if got := f.versions("s"); !slices.Equal(got, []uint64{4}) {
+	if got := f.kept("s"); !slices.Equal(got, []uint64{4}) {
 		t.Fatalf("%v is left", got)
 	}
 	if _, err := f.s.Version(context.Background(), f.ref("s"), "1"); !fault.Is(err, fault.NotFound) {
