@@ -85,7 +85,12 @@ var kindsOf = map[Access][]auth.Kind{
 
 // Routes is the route table: every route that a server has.
 func Routes() []Route {
-	return slices.Concat(dataRoutes(), pageRoutes(), accountRoutes(), environmentRoutes(), stateRoutes(), operationRoutes(), historyRoutes())
+	return slices.Concat(
+		dataRoutes(), pageRoutes(), accountRoutes(), environmentRoutes(), stateRoutes(),
+		historyRoutes(),
+		quotaRoutes(),
+		operationRoutes(),
+	)
 }
 
 // dataRoutes are what Terraform and OpenTofu talk to.
