@@ -68,3 +68,9 @@ func (c *counted) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// NewUserToken issues a new control token for a user, given by id or name, who
+// has lost it; the one from before ends. The answer alone has its secret.
+func (c *Client) NewUserToken(ctx context.Context, user string) (u wire.User, err error) {
+	return u, c.call(ctx, http.MethodPost, "/v1/users/"+url.PathEscape(user)+"/token", nil, nil, &u)
+}

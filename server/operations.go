@@ -85,3 +85,12 @@ func (s *slowReader) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// newUserToken issues a user's control token once more.
+func (s *Server) newUserToken(c echo.Context) error {
+	u, err := s.store.NewUserToken(c.Request().Context(), callOf(c).actor(), c.Param("user"))
+	if err != nil {
+		return err
+	}
+	return created(c, u)
+}

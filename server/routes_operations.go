@@ -15,6 +15,11 @@ func operationRoutes() []Route {
 			Body:    wire.PruneRequest{}, Answer: wire.PruneResult{},
 		},
 		{
+			Method: http.MethodPost, Path: "/v1/users/{user}/token", Access: Operator, handle: (*Server).newUserToken,
+			Summary: "Issue a new control token for a user, given by id or name, who has lost it; the one from before ends, PATs and grants stay",
+			Answer:  wire.User{}, Status: http.StatusCreated,
+		},
+		{
 			Method: http.MethodGet, Path: wire.BackupPath, Access: Operator, handle: (*Server).backup,
 			Summary: "A consistent copy of the whole data file, with its tokens' hashes and every state", Media: mediaBytes,
 			Query: []Param{{"rate", "send at most this many bytes a second; default as fast as the client takes them"}},

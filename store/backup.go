@@ -169,7 +169,13 @@ func replaceFile(path string, fill func(f *os.File) error) (err error) {
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return mapCopyError(err)
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	return Place(f.Name(), path)
+}
+
+// Place gives a file that is on disk another name in its directory, and makes
+// that last.
+func Place(from, path string) error {
+	if err := os.Rename(from, path); err != nil {
 		return fmt.Errorf("put the file in place: %w", err)
 	}
 	return syncDir(filepath.Dir(path))
