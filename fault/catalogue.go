@@ -62,6 +62,7 @@ const (
 	NotFound         Code = "not_found"
 	MethodNotAllowed Code = "method_not_allowed"
 	FileInvalid      Code = "file_invalid"
+	StateOpaque      Code = "state_opaque"
 
 	DiskFull     Code = "disk_full"
 	ShuttingDown Code = "shutting_down"
@@ -299,6 +300,11 @@ var catalogue = map[Code]Info{
 		Invalid, 400, "The data file is not valid", "",
 		"The file is no kl data file, is of a newer format, or is damaged.",
 		"kl check --data FILE",
+	},
+	StateOpaque: {
+		Invalid, 400, "The document cannot be looked into", "",
+		"The document is encrypted, or of another form than Terraform's version 4. It is kept, served and rolled back byte for byte, but not read.",
+		"use its bytes: kl state pull STATE --version N",
 	},
 
 	DiskFull: {
