@@ -47,6 +47,8 @@ type Store struct {
 	flight budget // bytes of bodies in flight
 	codecs codecCache
 	cache  headCache
+	keys   keyIndex
+	pins   pins
 	envs   memo[environmentRec]
 	spaces memo[workspaceRec]
 
@@ -97,6 +99,7 @@ func Open(o Options) (*Store, error) {
 	}
 	s.flight.room = semaphore.NewWeighted(o.BodyBytes)
 	s.cache.limit, s.cache.largest = o.CacheBytes, o.CacheLargest
+	s.keys.limit = keyIndexBytes
 	if !fresh && !o.ReadOnly {
 		// killed after creating the file and before laying it out
 		fresh, err = s.bare()
