@@ -174,6 +174,9 @@ var mayUse = map[string]string{
 	"POST /v1/environments/{env}/states/{state}/allow":              envWrite,
 	"GET /v1/environments/{env}/states/{state}/versions":            envRead,
 	"GET /v1/environments/{env}/states/{state}/versions/{version}":  envRead,
+	"GET /v1/environments/{env}/states/{state}/tags":                envRead,
+	"PUT /v1/environments/{env}/states/{state}/tags/{tag}":          envWrite,
+	"DELETE /v1/environments/{env}/states/{state}/tags/{tag}":       envWrite,
 	"GET /v1/environments/{env}/states/{state}/lock":                envRead,
 	"DELETE /v1/environments/{env}/states/{state}/lock":             envWrite,
 	"GET /v1/environments/{env}/states/{state}/refused":             envRead,
@@ -195,7 +198,7 @@ func TestEveryRouteAndPrincipal(t *testing.T) {
 		rt.handle = func(_ *Server, c echo.Context) error { return c.NoContent(http.StatusNoContent) }
 		s.echo.Add(rt.Method, echoPath(rt.Path), s.admitted(rt))
 	}
-	fill := strings.NewReplacer("{ws}", c.ws, "{env}", c.env, "{state}", "app", "{user}", "owner", "{id}", "x", "{version}", "1", "{code}", "locked")
+	fill := strings.NewReplacer("{ws}", c.ws, "{env}", c.env, "{state}", "app", "{user}", "owner", "{id}", "x", "{version}", "1", "{tag}", "v1", "{code}", "locked")
 	for _, rt := range table {
 		name := rt.Method + " " + rt.Path
 		row, ok := mayUse[name]
@@ -264,8 +267,8 @@ func TestForeignIsLikeMissing(t *testing.T) {
 	}
 	const noWS, noEnv = "ws_aaaaaaaaaaaa", "env_aaaaaaaaaaaa"
 	ids := strings.NewReplacer(noWS, "WS", noEnv, "ENV", c.ws, "WS", c.env, "ENV")
-	paths := strings.NewReplacer("{ws}", c.ws, "{env}", c.env, "{state}", "app", "{user}", "nobody", "{id}", "x", "{version}", "1")
-	missing := strings.NewReplacer("{ws}", noWS, "{env}", noEnv, "{state}", "app", "{user}", "nobody", "{id}", "x", "{version}", "1")
+	paths := strings.NewReplacer("{ws}", c.ws, "{env}", c.env, "{state}", "app", "{user}", "nobody", "{id}", "x", "{version}", "1", "{tag}", "v1")
+	missing := strings.NewReplacer("{ws}", noWS, "{env}", noEnv, "{state}", "app", "{user}", "nobody", "{id}", "x", "{version}", "1", "{tag}", "v1")
 	for _, rt := range Routes() {
 		if !strings.Contains(rt.Path, "{ws}") && !strings.Contains(rt.Path, "{env}") {
 			continue
