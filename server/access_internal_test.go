@@ -110,6 +110,10 @@ const (
 // mayUse says for each route who passes its gate. What handlers decide beyond
 // that (a LOCK that is not for a plan, whose token it is) is tested with them.
 var mayUse = map[string]string{
+	"POST /v1/query":       everyone,
+	"GET /v1/query/tables": everyone,
+	"GET /v1/environments/{env}/states/{state}/graph": envRead,
+
 	"GET /states/{ws}/{env}/{state}":    dataOutputs,
 	"HEAD /states/{ws}/{env}/{state}":   dataOutputs,
 	"POST /states/{ws}/{env}/{state}":   dataWrite,

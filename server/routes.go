@@ -85,7 +85,7 @@ var kindsOf = map[Access][]auth.Kind{
 
 // Routes is the route table: every route that a server has.
 func Routes() []Route {
-	return slices.Concat(dataRoutes(), pageRoutes(), accountRoutes(), environmentRoutes(), stateRoutes(), historyRoutes())
+	return slices.Concat(dataRoutes(), pageRoutes(), accountRoutes(), environmentRoutes(), stateRoutes(), queryRoutes(), historyRoutes())
 }
 
 // dataRoutes are what Terraform and OpenTofu talk to.

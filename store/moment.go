@@ -1,9 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -296,6 +298,34 @@ func (m *Moment) Version(st *MomentState, n uint64) (out wire.Version, found boo
 		return nil
 	})
 	return out, found, err
+}
+
+// Resolve finds a state of the only environment that is read, and the version
+// of it that a reference names. Codes: not_found, parameter_invalid, also for
+// a version that cannot be looked into.
+func (m *Moment) Resolve(state, version string) (*MomentState, uint64, error) {
+	i := slices.IndexFunc(m.States, func(st *MomentState) bool { return st.Name == state })
+	if i < 0 || m.States[i].Version == 0 {
+		return nil, 0, noState(Ref{m.reader.Environment, state})
+	}
+	st, n := m.States[i], uint64(0)
+	err := m.view(st, func(tx *bbolt.Tx) error {
+		rec, ok, err := getRec[stateRec](tx, bState, u64(st.sid))
+		if err != nil || !ok {
+			return cmp.Or(err, purgedMeanwhile(st))
+		}
+		if n, err = resolve(tx, st.sid, rec, version); err != nil {
+			return err
+		}
+		n = min(n, st.Version) // not what was written since
+		v, err := getVersion(tx, st.sid, n)
+		if err == nil && v.Opaque {
+			err = fault.New(fault.ParameterInvalid, "version %d of the state %s is encrypted or of another format, and cannot be looked into", n, state).
+				WithNext("read it as it is: kl state pull %s", state)
+		}
+		return err
+	})
+	return st, n, err
 }
 
 // Change is one line of what a version changed against the one before.
