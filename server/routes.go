@@ -85,7 +85,11 @@ var kindsOf = map[Access][]auth.Kind{
 
 // Routes is the route table: every route that a server has.
 func Routes() []Route {
-	return slices.Concat(dataRoutes(), pageRoutes(), accountRoutes(), environmentRoutes(), stateRoutes(), queryRoutes(), historyRoutes())
+	return slices.Concat(
+		dataRoutes(), pageRoutes(), accountRoutes(), environmentRoutes(), stateRoutes(), queryRoutes(),
+		historyRoutes(),
+		quotaRoutes(),
+	)
 }
 
 // dataRoutes are what Terraform and OpenTofu talk to.
