@@ -233,7 +233,7 @@ func (s *Store) commitRefused(ctx context.Context, l *live, r *WriteRequest, b *
 		} else if !ok || cur.Status != refusedOpen {
 			return errMoved
 		}
-		if err := s.notHeld(tx, w); err != nil {
+		if err := cmp.Or(s.notHeld(tx, w), s.judgeReserved(tx, w)); err != nil {
 			return err
 		}
 		if nothing {
