@@ -99,7 +99,12 @@ func TestLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages = append(pages, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "ARCHITECTURE.md", "examples/big-state/README.md")
+	pages = append(pages, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "ARCHITECTURE.md")
+	examples, err := filepath.Glob("examples/*/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = append(pages, examples...)
 	for _, page := range pages {
 		for _, match := range link.FindAllSubmatch(read(t, page), -1) {
 			target := filepath.Join(filepath.Dir(page), filepath.FromSlash(string(match[1])))

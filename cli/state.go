@@ -219,7 +219,7 @@ in the trash only a version that is named is printed.`,
 		},
 		ValidArgsFunction: a.completeState,
 	}
-	cmd.Flags().StringVar(&ref, "version", "", "version number, @N, serial:N, or head (default the newest)")
+	cmd.Flags().StringVar(&ref, "version", "", "version number, @N, serial:N, a tag, or head (default the newest)")
 	return cmd
 }
 

@@ -181,6 +181,9 @@ var mayUse = map[string]string{
 	"POST /v1/environments/{env}/states/{state}/allow":              envWrite,
 	"GET /v1/environments/{env}/states/{state}/versions":            envRead,
 	"GET /v1/environments/{env}/states/{state}/versions/{version}":  envRead,
+	"GET /v1/environments/{env}/states/{state}/tags":                envRead,
+	"PUT /v1/environments/{env}/states/{state}/tags/{tag}":          envWrite,
+	"DELETE /v1/environments/{env}/states/{state}/tags/{tag}":       envWrite,
 	"GET /v1/environments/{env}/states/{state}/lock":                envRead,
 	"DELETE /v1/environments/{env}/states/{state}/lock":             envWrite,
 	"GET /v1/environments/{env}/states/{state}/refused":             envRead,
@@ -222,7 +225,7 @@ func TestEveryRouteAndPrincipal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fill := strings.NewReplacer("{run}", run.ID, "{ws}", c.ws, "{env}", c.env, "{state}", "app", "{user}", "owner", "{id}", "x", "{version}", "1", "{code}", "locked")
+	fill := strings.NewReplacer("{run}", run.ID, "{ws}", c.ws, "{env}", c.env, "{state}", "app", "{user}", "owner", "{id}", "x", "{version}", "1", "{tag}", "v1", "{code}", "locked")
 	for _, rt := range table {
 		name := rt.Method + " " + rt.Path
 		row, ok := mayUse[name]
@@ -297,8 +300,8 @@ func TestForeignIsLikeMissing(t *testing.T) {
 	}
 	const noRun = "run_1_aaaaaaaaaaaa"
 	ids = strings.NewReplacer(noRun, "RUN", run.ID, "RUN", noWS, "WS", noEnv, "ENV", c.ws, "WS", c.env, "ENV")
-	paths := strings.NewReplacer("{run}", run.ID, "{ws}", c.ws, "{env}", c.env, "{state}", "app", "{user}", "nobody", "{id}", "x", "{version}", "1")
-	missing := strings.NewReplacer("{run}", noRun, "{ws}", noWS, "{env}", noEnv, "{state}", "app", "{user}", "nobody", "{id}", "x", "{version}", "1")
+	paths := strings.NewReplacer("{run}", run.ID, "{ws}", c.ws, "{env}", c.env, "{state}", "app", "{user}", "nobody", "{id}", "x", "{version}", "1", "{tag}", "v1")
+	missing := strings.NewReplacer("{run}", noRun, "{ws}", noWS, "{env}", noEnv, "{state}", "app", "{user}", "nobody", "{id}", "x", "{version}", "1", "{tag}", "v1")
 	for _, rt := range Routes() {
 		if !strings.Contains(rt.Path, "{ws}") && !strings.Contains(rt.Path, "{env}") && !strings.Contains(rt.Path, "{run}") {
 			continue

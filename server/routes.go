@@ -87,7 +87,9 @@ var kindsOf = map[Access][]auth.Kind{
 
 // Routes is the route table: every route that a server has.
 func Routes() []Route {
-	return slices.Concat(dataRoutes(), pageRoutes(), accountRoutes(), environmentRoutes(), stateRoutes(), runRoutes())
+	return slices.Concat(
+		dataRoutes(), pageRoutes(), accountRoutes(), environmentRoutes(), stateRoutes(), historyRoutes(), runRoutes(),
+	)
 }
 
 // dataRoutes are what Terraform and OpenTofu talk to.
@@ -195,7 +197,7 @@ func stateRoutes() []Route {
 		},
 		{
 			Method: http.MethodGet, Path: statePath + "/versions/{version}", Access: Environment, Action: auth.ReadState, handle: (*Server).versionBytes,
-			Summary: "A version's exact bytes; a number, @N, serial:N or head", Media: mediaBytes,
+			Summary: "A version's exact bytes; a number, @N, serial:N, a tag or head", Media: mediaBytes,
 		},
 		{
 			Method: http.MethodGet, Path: statePath + "/lock", Access: Environment, Action: auth.ReadState, handle: (*Server).lockState,
