@@ -394,15 +394,15 @@ func (c *contest) refusal(r *LockRequest, pos int, now time.Time) error {
 	var info wire.LockInfo
 	var f *fault.Error
 	next := "wait with -lock-timeout=5m; look with: kl lock show %s; if its owner is gone: kl lock release %s --id %s"
-	if h := c.blocker(r.Info); h != nil {
-		info = h.Info
-		info.Info = strings.TrimSpace(info.Info + " " + h.describe(now))
-		f = fault.New(fault.Locked, "the state %s is locked by %s (%s) since %s", r.Ref.Name, cmp.Or(info.Who, h.Principal), info.ID, h.Since.Format(time.RFC3339))
-	} else if len(c.held) > 0 && r.Info.Operation != wire.OperationPlan {
+	if len(c.held) > 0 && r.Info.Operation != wire.OperationPlan {
 		h := c.held[0]
 		info = h.lockInfo(now)
 		f = fault.New(fault.Locked, "parts of the state %s are reserved by the run %s of %s since %s", r.Ref.Name, info.ID, info.Who, info.Created)
 		next = "wait with -lock-timeout=5m; look with: kl runs --state %s; if its owner is gone: kl apply abort --state %s --apply-id %s"
+	} else if h := c.blocker(r.Info); h != nil {
+		info = h.Info
+		info.Info = strings.TrimSpace(info.Info + " " + h.describe(now))
+		f = fault.New(fault.Locked, "the state %s is locked by %s (%s) since %s", r.Ref.Name, cmp.Or(info.Who, h.Principal), info.ID, h.Since.Format(time.RFC3339))
 	} else {
 		f = fault.New(fault.Locked, "others wait for the lock of the state %s in front of this request", r.Ref.Name)
 		for _, t := range c.tickets {
