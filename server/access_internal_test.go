@@ -117,6 +117,10 @@ const (
 // mayUse says for each route who passes its gate. What handlers decide beyond
 // that (a LOCK that is not for a plan, whose token it is) is tested with them.
 var mayUse = map[string]string{
+	"POST /v1/query":       everyone,
+	"GET /v1/query/tables": everyone,
+	"GET /v1/environments/{env}/states/{state}/graph": envRead,
+
 	"GET /states/{ws}/{env}/{state}":    dataOutputs,
 	"HEAD /states/{ws}/{env}/{state}":   dataOutputs,
 	"POST /states/{ws}/{env}/{state}":   dataWrite,
@@ -181,6 +185,8 @@ var mayUse = map[string]string{
 	"POST /v1/environments/{env}/states/{state}/allow":              envWrite,
 	"GET /v1/environments/{env}/states/{state}/versions":            envRead,
 	"GET /v1/environments/{env}/states/{state}/versions/{version}":  envRead,
+	"GET /v1/environments/{env}/states/{state}/quota":               envRead,
+	"POST /v1/environments/{env}/states/{state}/quota/check":        envRead,
 	"GET /v1/environments/{env}/states/{state}/tags":                envRead,
 	"PUT /v1/environments/{env}/states/{state}/tags/{tag}":          envWrite,
 	"DELETE /v1/environments/{env}/states/{state}/tags/{tag}":       envWrite,

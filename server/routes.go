@@ -88,7 +88,10 @@ var kindsOf = map[Access][]auth.Kind{
 // Routes is the route table: every route that a server has.
 func Routes() []Route {
 	return slices.Concat(
-		dataRoutes(), pageRoutes(), accountRoutes(), environmentRoutes(), stateRoutes(), historyRoutes(), runRoutes(),
+		dataRoutes(), pageRoutes(), accountRoutes(), environmentRoutes(), stateRoutes(), queryRoutes(),
+		historyRoutes(),
+		quotaRoutes(),
+		runRoutes(),
 	)
 }
 

@@ -95,6 +95,7 @@ func (s *Server) postState(c echo.Context) error {
 	if done.Merged {
 		h.Set(wire.HeaderMerged, "true")
 	}
+	warn(c, done.Warnings)
 	return c.NoContent(http.StatusOK)
 }
 

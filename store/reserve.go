@@ -297,7 +297,7 @@ func (s *Store) inFront(c *contest, run *runRec, a *asked, exclusive bool, o *ob
 		}
 		switch {
 		case t.Run:
-			h := &holder{}
+			h := &runHolder{}
 			var err error
 			if h.write, err = tfstate.ParseScopes(t.Write); err == nil {
 				h.read, err = tfstate.ParseScopes(t.Read)
@@ -404,7 +404,7 @@ func (s *Store) readRuns(tx *bbolt.Tx, c *contest) error {
 }
 
 // lockInfo is a run as those see it who want the state's lock.
-func (h *holder) lockInfo(now time.Time) wire.LockInfo {
+func (h *runHolder) lockInfo(now time.Time) wire.LockInfo {
 	first := slices.Concat(h.write.Addresses(), h.read.Addresses())
 	more := andMore(len(first) - 3)
 	return wire.LockInfo{

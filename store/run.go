@@ -70,8 +70,8 @@ type reservationRec struct {
 	Read  []string  `json:"read,omitempty"`
 }
 
-// holder is a live run that holds reservations.
-type holder struct {
+// runHolder is a live run that holds reservations.
+type runHolder struct {
 	run         *runRec
 	since       time.Time
 	write, read *tfstate.Scopes
@@ -79,7 +79,7 @@ type holder struct {
 
 // blocks returns which addresses of the holder stand in the way of the two
 // sets: a write of one meets whatever the other has.
-func (h *holder) blocks(write, read *tfstate.Scopes) []string {
+func (h *runHolder) blocks(write, read *tfstate.Scopes) []string {
 	return slices.Compact(sorted(slices.Concat(h.write.Common(write), h.read.Common(write), h.write.Common(read))))
 }
 
@@ -201,7 +201,7 @@ func (s *Store) eachRun(tx *bbolt.Tx, sid uint64, f func(r *runRec) error) error
 // whose lease is over is among them, with the status expired.
 func (s *Store) eachLive(tx *bbolt.Tx, sid uint64, f func(r *runRec, res *reservationRec) error) error {
 	return eachKV(tx, bReservation, u64(sid), func(k, _ []byte) (bool, error) {
-		res, _, err := s.reserved.get(tx, bReservation, slices.Clone(k))
+		res, _, err := s.claims.get(tx, bReservation, slices.Clone(k))
 		if err != nil {
 			return false, err
 		}
@@ -214,12 +214,12 @@ func (s *Store) eachLive(tx *bbolt.Tx, sid uint64, f func(r *runRec, res *reserv
 }
 
 // holders returns the runs that hold reservations.
-func (s *Store) holders(tx *bbolt.Tx, sid uint64) (out []*holder, err error) {
+func (s *Store) holders(tx *bbolt.Tx, sid uint64) (out []*runHolder, err error) {
 	err = s.eachLive(tx, sid, func(r *runRec, res *reservationRec) error {
 		if !r.holds() {
 			return nil
 		}
-		h := &holder{run: r, since: res.Since}
+		h := &runHolder{run: r, since: res.Since}
 		var err error
 		if h.write, err = tfstate.ParseScopes(res.Write); err == nil {
 			h.read, err = tfstate.ParseScopes(res.Read)
@@ -369,7 +369,7 @@ func (s *Store) wireRun(tx *bbolt.Tx, sid uint64, ref Ref, rec *stateRec, r *run
 		Checkpoints: r.Session.Checkpoints, LastCheckpoint: r.Session.LastCheckpoint, LastVersion: r.Session.LastVersion, HeadVersion: rec.Head,
 		Moved: []string{}, EndedAt: r.EndedAt, EndedBy: r.EndedBy, EndReason: r.EndReason,
 	}
-	res, ok, err := s.reserved.get(tx, bReservation, runKey(sid, r.ID))
+	res, ok, err := s.claims.get(tx, bReservation, runKey(sid, r.ID))
 	if err != nil {
 		return w, err
 	}

@@ -76,6 +76,9 @@ type workspaceRec struct {
 type environmentRec struct {
 	V int `json:"v"`
 	wire.Environment
+	// Total are the managed instances of its active states; nil: not counted
+	// yet.
+	Total *int64 `json:"total,omitempty"`
 }
 
 // userRec is a user, also one that was deleted.
@@ -166,6 +169,8 @@ type stateRec struct {
 	SnapshotDebt int    `json:"debt"`       // splice entries since the last whole chunk list
 	AllowLineage bool   `json:"allow_lineage,omitempty"`
 	AllowSerial  bool   `json:"allow_serial,omitempty"`
+
+	Limits *wire.StateLimits `json:"limits,omitempty"` // its own ones
 }
 
 // empty reports whether the head holds nothing that a foreign lineage would

@@ -41,8 +41,8 @@ type contest struct {
 	idle    []*sessionRec
 	tickets []*ticketRec // in order of arrival, without those given up
 	gone    []*ticketRec
-	held    []*holder // runs with reservations
-	over    []*runRec // runs whose lease is over
+	held    []*runHolder // runs with reservations
+	over    []*runRec    // runs whose lease is over
 }
 
 // readContest collects what decides on locks of a state.

@@ -153,7 +153,7 @@ func (s *Store) wireState(tx *bbolt.Tx, sid uint64, ref Ref, env *environmentRec
 	}
 	st := &wire.State{
 		Name: ref.Name, Lifecycle: r.Lifecycle, Lineage: r.Lineage, Serial: r.Serial, Version: r.Head, ResourceCount: r.Managed,
-		InstanceCount: r.Instances, Bytes: r.Bytes, LockMode: r.LockMode, Opaque: r.Opaque, UpdatedAt: r.UpdatedAt, VersionCount: r.Versions,
+		InstanceCount: r.Instances, Bytes: r.Bytes, LockMode: r.LockMode, Opaque: r.Opaque, UpdatedAt: r.UpdatedAt, VersionCount: r.Versions, Quota: r.Limits,
 	}
 	if st.LockMode == "" && env != nil {
 		st.LockMode = env.LockMode
@@ -176,13 +176,18 @@ func (s *Store) changeState(ctx context.Context, by Actor, ref Ref, f func(tx *b
 		if err != nil {
 			return err
 		}
+		before := r.counted()
 		e, err := f(tx, sid, r)
+		more := r.counted() - before
+		if err == nil {
+			err = s.roomFor(tx, ref, more)
+		}
 		if err != nil {
 			return err
 		}
 		e.Principal, e.Environment, e.State, e.RequestID = by.Display(), ref.Environment, ref.Name, by.RequestID
 		e.Version, e.Serial = r.Head, r.Serial
-		if err := putRec(tx, bState, u64(sid), r); err != nil {
+		if err := errors.Join(putRec(tx, bState, u64(sid), r), addTotal(tx, ref.Environment, more)); err != nil {
 			return broken(err)
 		}
 		if err := s.event(tx, e); err != nil {
@@ -265,7 +270,8 @@ func (s *Store) Archive(ctx context.Context, by Actor, ref Ref) (wire.State, err
 }
 
 // Restore brings a state back from the trash or the archive. Codes: not_found,
-// parameter_invalid when it is active.
+// parameter_invalid when it is active, environment_quota when its instances
+// would be too many for the environment.
 func (s *Store) Restore(ctx context.Context, by Actor, ref Ref) (wire.State, error) {
 	return s.changeState(ctx, by, ref, func(tx *bbolt.Tx, _ uint64, r *stateRec) (wire.Event, error) {
 		if err := s.activeEnvironment(tx, ref.Environment); err != nil {

@@ -39,17 +39,19 @@ const (
 
 // Store is an open data file. It is safe for concurrent use.
 type Store struct {
-	opt      Options
-	db       *bbolt.DB
-	commit   *committer // nil when read-only
-	seed     uint64
-	bufs     bufPool
-	flight   budget // bytes of bodies in flight
-	codecs   codecCache
-	cache    headCache
-	envs     memo[environmentRec]
-	spaces   memo[workspaceRec]
-	reserved memo[reservationRec]
+	opt    Options
+	db     *bbolt.DB
+	commit *committer // nil when read-only
+	seed   uint64
+	bufs   bufPool
+	flight budget // bytes of bodies in flight
+	codecs codecCache
+	cache  headCache
+	keys   keyIndex
+	pins   pins
+	envs   memo[environmentRec]
+	spaces memo[workspaceRec]
+	claims memo[reservationRec]
 
 	mu    sync.Mutex
 	lives map[Ref]*live
@@ -101,6 +103,7 @@ func Open(o Options) (*Store, error) {
 	}
 	s.flight.room = semaphore.NewWeighted(o.BodyBytes)
 	s.cache.limit, s.cache.largest = o.CacheBytes, o.CacheLargest
+	s.keys.limit = keyIndexBytes
 	if !fresh && !o.ReadOnly {
 		// killed after creating the file and before laying it out
 		fresh, err = s.bare()

@@ -80,6 +80,8 @@ type Written struct {
 	Serial  uint64
 	Merged  bool
 	Replay  bool // the same write was accepted before; nothing was stored
+	// Warnings are sentences about soft limits that the write has exceeded.
+	Warnings []string
 }
 
 // Snapshot is one version of a state, ready to be read. It holds no

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"kl/fault"
+	"kl/quota"
 	"kl/wire"
 )
 
@@ -25,8 +26,9 @@ const maxAttempts = 10
 // Write stores a POST as the next version, or refuses it. What is refused with
 // a class other than invalid is kept as a refused write, and the fault names
 // it. Codes: body_invalid; locked classes lock_not_held, lock_required,
-// lock_foreign; serial_conflict, lineage_conflict; workspace_suspended,
-// state_archived, state_deleted; disk_full, busy.
+// lock_foreign; serial_conflict, lineage_conflict; state_quota,
+// environment_quota, bytes_quota; workspace_suspended, state_archived,
+// state_deleted; disk_full, busy.
 func (s *Store) Write(ctx context.Context, r WriteRequest) (Written, error) {
 	if err := checkName(r.Ref.Name); err != nil {
 		return Written{}, err
@@ -104,7 +106,7 @@ func (s *Store) writeOnce(ctx context.Context, l *live, r *WriteRequest) (Writte
 		if err := s.judge(tx, w); err != nil {
 			return err
 		}
-		return broken(s.store(tx, w))
+		return s.store(tx, w)
 	})
 	switch {
 	case errors.Is(err, errReplay):
@@ -222,20 +224,14 @@ func (s *Store) judge(tx *bbolt.Tx, w *writing) error {
 		return err
 	}
 	switch {
-	case w.m != nil: // what is reserved explains more than that others have changed it
-		return cmp.Or(s.judgeReserved(tx, w), asError(w.refusal))
+	case w.m != nil && w.refusal != nil: // that it is reserved explains more than that others have changed it
+		return cmp.Or(s.judgeReserved(tx, w), error(w.refusal))
 	case w.refusal != nil:
 		return w.refusal
-	}
-	return cmp.Or(judgeSerial(w.r, w.cur, w.p), s.judgeReserved(tx, w))
-}
-
-// asError is f as an error, which is nil when f is.
-func asError(f *fault.Error) error {
-	if f == nil {
+	case w.m != nil:
 		return nil
 	}
-	return f
+	return judgeSerial(w.r, w.cur, w.p)
 }
 
 // judgeState finds the state and makes sure that it is the one that was
@@ -341,8 +337,21 @@ func serialFault(r *WriteRequest, cur *stateRec, p *plan, why string, args ...an
 		With("kind", "serial").With("latest_serial", cur.Serial).With("latest_version", cur.Head).With("base_serial", p.top.serial-1)
 }
 
-// store puts an accepted version. Any error breaks the transaction.
+// store puts an accepted version, if reservations allow what it changes and the
+// quota what it leaves behind: all that makes a version comes by here. It refuses before it writes anything; any
+// other error breaks the transaction.
 func (s *Store) store(tx *bbolt.Tx, w *writing) error {
+	if err := s.judgeReserved(tx, w); err != nil {
+		return err
+	}
+	uses, err := s.judgeQuota(tx, w)
+	if err != nil {
+		return err
+	}
+	return broken(s.put(tx, w, uses))
+}
+
+func (s *Store) put(tx *bbolt.Tx, w *writing, uses quota.Uses) error {
 	r, p, cur := w.r, w.p, w.cur
 	now := s.now()
 	if w.sid == 0 {
@@ -357,7 +366,7 @@ func (s *Store) store(tx *bbolt.Tx, w *writing) error {
 	}
 	n := *cur
 	n.follow(v, p, now)
-	if err := putRec(tx, bState, u64(w.sid), &n); err != nil {
+	if err := errors.Join(putRec(tx, bState, u64(w.sid), &n), addTotal(tx, r.Ref.Environment, n.counted()-cur.counted())); err != nil {
 		return err
 	}
 	if w.run != nil {
@@ -373,6 +382,9 @@ func (s *Store) store(tx *bbolt.Tx, w *writing) error {
 		}
 	}
 	w.out.Version, w.out.Serial, w.out.Merged = v.Version, v.Serial, v.Source == sourceMerge
+	if err := s.noteQuota(tx, w, uses); err != nil {
+		return err
+	}
 	detail := map[string]any{"source": v.Source, "lock_id": v.LockID, "added": v.Added, "changed": v.Changed, "removed": v.Removed}
 	if v.Forced {
 		detail["forced"] = true
