@@ -50,9 +50,8 @@ Sensitive values are masked. --reveal shows them, and the audit trail notes it.`
 			return a.printDiff(t.state, d)
 		},
 	}
-	cmd.Flags().StringVar(&q.Address, "address", "", "only this instance, resource or module")
 	cmd.Flags().BoolVar(&q.Reveal, "reveal", false, "show sensitive values; the audit trail notes it")
-	return a.online(cmd)
+	return a.onlineAbout(cmd, &q.Address, "only this instance, resource or module")
 }
 
 func (a *app) printDiff(state string, d wire.Diff) error {

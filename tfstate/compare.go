@@ -90,8 +90,7 @@ func compact(b []byte) []byte {
 	if b[0] != '{' && b[0] != '[' {
 		return b
 	}
-	out, _ := appendCompact(nil, b, 0)
-	return out
+	return Compact(b)
 }
 
 func (d differ) objects(a, b []byte, n *sensitiveNode, path string, depth int) {
@@ -131,8 +130,18 @@ func memberText(name string) string {
 	return "." + name
 }
 
+// elementsOf are the elements of a valid array.
+func elementsOf(array []byte) (out [][]byte) {
+	eachElement(array, 0, func(_ uint64, at int) int {
+		end, _ := skipValue(array, at, 0)
+		out = append(out, array[at:end:end])
+		return end
+	})
+	return out
+}
+
 func (d differ) arrays(a, b []byte, n *sensitiveNode, path string, depth int) {
-	was, is := slices.Collect(Elements(a)), slices.Collect(Elements(b))
+	was, is := elementsOf(a), elementsOf(b)
 	at := func(list [][]byte, k int) []byte {
 		if k < len(list) {
 			return list[k]
@@ -216,7 +225,10 @@ func instanceMembers(raw []byte) map[string][]byte {
 // sameSet reports whether two arrays have the same elements in any order; nil is as an empty one.
 func sameSet(a, b []byte) bool {
 	set := func(b []byte) (out []string) {
-		for e := range Elements(b) {
+		if b == nil {
+			return nil
+		}
+		for _, e := range elementsOf(b) {
 			out = append(out, string(compact(e)))
 		}
 		slices.Sort(out)
