@@ -146,6 +146,9 @@ type tfRun struct {
 	before  string   // id of the last refused request before the run
 	tmp     string   // a directory for the plan, which holds secrets
 	close   func()
+	// confirms says that a question will follow the plan: what comes through a
+	// pipe is its answer.
+	confirms bool
 }
 
 // terraformFlags are the flags of commands that run the client.
@@ -206,6 +209,13 @@ func (r *tfRun) find(ctx context.Context) {
 		return
 	}
 	r.target = t
+}
+
+// typed reports whether a person types the input. Of what comes through a pipe
+// a client takes more than it needs, and the rest is lost to who comes next.
+func (r *tfRun) typed() bool {
+	f, ok := r.app.env.Stdin.(*os.File)
+	return ok && terminal(f)
 }
 
 // asks reports whether terraform may ask for what it misses.
@@ -283,11 +293,11 @@ func (r *tfRun) confirm(ctx context.Context, question string) error {
 	}
 	_, _ = fmt.Fprintf(r.app.env.Stderr, "\n%s\n  Only \"yes\" will be accepted.\n\n  Enter a value: ", question)
 	line, err := r.input.Line(ctx)
+	_, _ = fmt.Fprintln(r.app.env.Stderr)
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
 	case err == nil && strings.TrimSpace(line) == "yes":
-		_, _ = fmt.Fprintln(r.app.env.Stderr)
 		return nil
 	}
 	return fault.New(fault.ParameterInvalid, "nothing was applied: the answer was not yes").WithNext("run it again and answer yes, or add --yes")
