@@ -124,7 +124,7 @@ func take(opts []option, names ...string) (rest []option, last *option) {
 }
 
 // on reports whether a switch was given and not turned off.
-func (o *option) on() bool { return o != nil && o.value != "false" }
+func (o *option) on() bool { return o != nil && o.value != "false" && o.value != "0" }
 
 // join puts options together again.
 func join(opts []option) (args []string) {
@@ -220,8 +220,13 @@ func (r *tfRun) typed() bool {
 
 // asks reports whether terraform may ask for what it misses.
 func (r *tfRun) asks() bool {
-	_, input := take(slices.Clone(r.opts), "input")
-	return input == nil || input.on()
+	_, input := take(r.opts, "input")
+	if input == nil {
+		// "any value other than an empty string, 0 or false" lets it ask (Terraform's CLI documentation of TF_INPUT)
+		set := r.app.env.Getenv("TF_INPUT")
+		return set != "0" && set != "false"
+	}
+	return input.on()
 }
 
 // run runs the client. When it fails the error says why, as far as the server
@@ -289,7 +294,7 @@ func (h hiding) Write(b []byte) (int, error) {
 // confirm asks as terraform does; only yes is an agreement.
 func (r *tfRun) confirm(ctx context.Context, question string) error {
 	if !r.asks() {
-		return fault.New(fault.ParameterInvalid, "nothing was applied: -input=false leaves no way to ask").WithNext("add --yes (or -auto-approve)")
+		return fault.New(fault.ParameterInvalid, "nothing was applied: input is turned off (-input=false or TF_INPUT), so there is no way to ask").WithNext("add --yes (or -auto-approve)")
 	}
 	_, _ = fmt.Fprintf(r.app.env.Stderr, "\n%s\n  Only \"yes\" will be accepted.\n\n  Enter a value: ", question)
 	line, err := r.input.Line(ctx)
