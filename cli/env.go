@@ -66,7 +66,7 @@ func (a *app) printEnvironment(e wire.Environment) error {
 	if e.RecoveryHold {
 		hold = "on: an apply waits until refused writes are settled"
 	}
-	return a.printPairs([][2]string{
+	pairs := [][2]string{
 		{"environment", e.EnvPublicID},
 		{"slug", e.Slug},
 		{"workspace", e.WorkspaceID},
@@ -77,7 +77,8 @@ func (a *app) printEnvironment(e wire.Environment) error {
 		{"versions kept", keepText(e.KeepLast, e.KeepDays)},
 		{"refused writes kept", strconv.FormatInt(e.RefusedKeepLast, 10) + ", for " + plural(e.RefusedKeepDays, "day", "days") + ", " + amount(e.RefusedKeepBytes)},
 		{"created", when(e.CreatedAt)},
-	})
+	}
+	return a.printPairs(append(pairs, limitPairs(e)...))
 }
 
 // keepText says what an environment's rules of retention keep.
@@ -108,6 +109,7 @@ type envFlags struct {
 	ttl                       time.Duration
 	keepLast, keepBytes, days int64
 	last, lastDays            int64
+	limits                    wire.LimitsPatch
 }
 
 func (f *envFlags) add(cmd *cobra.Command) {
@@ -121,11 +123,12 @@ func (f *envFlags) add(cmd *cobra.Command) {
 	fs.Int64Var(&f.keepLast, "refused-keep-last", 0, "refused writes to keep, the newest; 0 for all")
 	fs.Int64Var(&f.keepBytes, "refused-keep-bytes", 0, "stored bytes of refused writes to keep; 0 for all")
 	fs.Int64Var(&f.days, "refused-keep-days", 0, "days to keep refused writes; 0 for ever")
+	addLimits(cmd, &f.limits)
 }
 
 // patch is what was given on the command line.
 func (f *envFlags) patch(cmd *cobra.Command) (wire.EnvironmentPatch, error) {
-	var p wire.EnvironmentPatch
+	p := wire.EnvironmentPatch{LimitsPatch: f.limits}
 	changed := cmd.Flags().Changed
 	if changed("lock-mode") {
 		p.LockMode = &f.mode

@@ -26,12 +26,16 @@ type serveOptions struct {
 	logFormat              string
 	maxBody                size
 	backups                schedule
+	runLease               time.Duration
 }
 
 func (o serveOptions) validate(cmd *cobra.Command) error {
 	var errs []error
 	if (o.cert == "") != (o.key == "") {
 		errs = append(errs, usage(cmd, "--tls-cert and --tls-key belong together, but one of them is missing"))
+	}
+	if o.runLease < time.Second {
+		errs = append(errs, usage(cmd, "--run-lease %s is shorter than a second", o.runLease))
 	}
 	if o.logFormat != "console" && o.logFormat != "json" {
 		errs = append(errs, usage(cmd, "--log-format is %q; it can be console or json", o.logFormat))
@@ -90,6 +94,7 @@ within 30 seconds, closes the file and exits with 0.`,
 	f.StringVar(&o.logFormat, "log-format", "console", "console or json")
 	f.Var(&o.maxBody, "max-body", "largest state that is taken")
 	o.backups.add(f)
+	f.DurationVar(&o.runLease, "run-lease", 15*time.Minute, "how long a run lives after its last request")
 	return cmd
 }
 
@@ -124,7 +129,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	// harmless after Serve, which closes it too
 	defer func() { _ = ln.Close() }()
-	d, err := a.openData(o.data)
+	d, err := a.openData(o.data, o.runLease)
 	if err != nil {
 		return err
 	}
