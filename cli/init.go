@@ -65,7 +65,7 @@ func (a *app) newOperatorToken(ctx context.Context, data string) (err error) {
 	if _, err := os.Lstat(data); err != nil {
 		return fault.Wrap(fault.FileInvalid, err, "there is no data file %s", data).WithNext("name it with --data")
 	}
-	d, err := a.openData(data)
+	d, err := a.openData(data, 0)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (a *app) printPrune(r wire.PruneResult) error {
 		return a.printJSON(r)
 	}
 	if len(r.States) == 0 {
-		a.note("nothing is to be removed: kept are %s of each state", keepText(r.KeepLast, r.KeepDays))
+		a.note("nothing is to be removed; versions kept: %s", keepText(r.KeepLast, r.KeepDays))
 		return nil
 	}
 	rows := [][]string{{"STATE", "REMOVED", "KEPT", "OLDEST", "BYTES", "WHICH"}}

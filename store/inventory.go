@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -81,14 +82,15 @@ func (s *Store) ReadLocated(_ context.Context, l Located, older bool) (*Snapshot
 	}
 	for i, n := range slices.Backward(numbers) {
 		var snap *Snapshot
-		if snap, err = s.whole(l.sid, n, i == len(numbers)-1); err == nil || !older {
+		if snap, err = s.whole(l.sid, n, i == len(numbers)-1 && !older); err == nil || !older {
 			return snap, damaged(err)
 		}
 	}
 	return nil, damaged(err)
 }
 
-// whole opens a version that can be read to its end.
+// whole opens a version that can be read to its end; head says that it must be
+// the one of which the state's record tells.
 func (s *Store) whole(sid, n uint64, head bool) (*Snapshot, error) {
 	var v *versionRec
 	var es []entry
@@ -96,8 +98,8 @@ func (s *Store) whole(sid, n uint64, head bool) (*Snapshot, error) {
 		if v, err = getVersion(tx, sid, n); err != nil {
 			return err
 		}
-		if r, _, err := getRec[stateRec](tx, bState, u64(sid)); head && (err != nil || r.Head != n) {
-			return errors.Join(err, fmt.Errorf("%w: the newest version is not version %d", errRecord, n))
+		if r, _, err := getRec[stateRec](tx, bState, u64(sid)); head && (err != nil || r.Head != n || !bytes.Equal(r.SHA256, v.SHA256)) {
+			return errors.Join(err, fmt.Errorf("%w: version %d is not what the state's record tells of the newest", errRecord, n))
 		}
 		es, err = manifestOf(tx, sid, n)
 		return err

@@ -31,7 +31,7 @@ type pins struct {
 	by    map[uint64]string // who needs it
 	from  uint64            // all from here on are needed; 0: none
 	since string            // by whom
-	open  map[string]bool   // IDs of sessions that are not over
+	open  map[string]bool   // IDs of sessions and runs that are not over
 }
 
 func (p *pins) add(version uint64, by string) {
@@ -51,10 +51,21 @@ func (p *pins) of(version uint64) string {
 	return ""
 }
 
+// session adds what a session has seen.
+func (p *pins) session(h *sessionRec, by string) {
+	p.open[h.Info.ID] = true
+	p.add(h.BaseVersion, by)
+	p.add(h.LastVersion, by)
+	// its first write says by its serial which version it was made on: any since the lock
+	if h.LastVersion == 0 && !h.plan() && h.BaseVersion != 0 && (p.from == 0 || h.BaseVersion < p.from) {
+		p.from, p.since = h.BaseVersion, by
+	}
+}
+
 // pinned lists what must not be pruned of a state: tagged versions, what open
-// sessions have seen, what open refused writes were made on. Whatever else
-// keeps a version's number over a transaction's end, such as a run, adds its
-// own here: nothing but this is asked. The head is never pruned.
+// sessions and live runs have seen, what open refused writes were made on.
+// Whatever else keeps a version's number over a transaction's end adds its own
+// here: nothing but this is asked. The head is never pruned.
 func pinned(tx *bbolt.Tx, sid uint64) (*pins, error) {
 	p := &pins{by: map[uint64]string{}, open: map[string]bool{}}
 	err := eachKV(tx, bTag, u64(sid), func(k, v []byte) (bool, error) {
@@ -66,15 +77,21 @@ func pinned(tx *bbolt.Tx, sid uint64) (*pins, error) {
 		return nil, err
 	}
 	err = eachRec(tx, bSession, u64(sid), func(_ []byte, h *sessionRec) (bool, error) {
-		by := "the open session " + h.Info.ID
-		p.open[h.Info.ID] = true
-		p.add(h.BaseVersion, by)
-		p.add(h.LastVersion, by)
-		// its first write says by its serial which version it was made on: any since the lock
-		if h.LastVersion == 0 && !h.plan() && h.BaseVersion != 0 && (p.from == 0 || h.BaseVersion < p.from) {
-			p.from, p.since = h.BaseVersion, by
-		}
+		p.session(h, "the open session "+h.Info.ID)
 		return true, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	// there is one for each live run
+	err = eachKV(tx, bReservation, u64(sid), func(k, _ []byte) (bool, error) {
+		r, ok, err := getRec[runRec](tx, bRun, k)
+		if ok {
+			by := "the run " + r.ID
+			p.session(&r.Session, by)
+			p.add(r.View.Version, by)
+		}
+		return true, err
 	})
 	if err != nil {
 		return nil, err
@@ -108,7 +125,7 @@ func expendable(vs []versionMeta, rules keepRules, open map[string]bool, now tim
 	for i, v := range slices.Backward(vs) {
 		head := i == len(vs)-1
 		k := v.session()
-		if last, ok := lastOf[k]; ok && k != (sessionKey{}) && !head && !open[v.LockID] {
+		if last, ok := lastOf[k]; ok && k != (sessionKey{}) && !head && !open[v.LockID] && !open[v.RunID] {
 			if now.Sub(last) > foldAfter {
 				out = append(out, v.Version)
 				continue
@@ -371,7 +388,10 @@ func eachRun(tx *bbolt.Tx, sid uint64, versions []uint64, f func(*fold) (bool, e
 // pruneVersions prunes in one transaction what is free to go of a batch and
 // returns what was too much for one.
 func (s *Store) pruneVersions(ctx context.Context, by Actor, ref Ref, p *prunePlan, batch []uint64) (done *batchDone, more []uint64, err error) {
-	free, end := s.reading.claim(p.sid, batch)
+	free, end, err := s.claim(ctx, p.sid, batch)
+	if err != nil {
+		return nil, nil, err
+	}
 	defer end()
 	if len(free) == 0 {
 		return &batchDone{}, nil, nil
@@ -420,6 +440,28 @@ func (s *Store) pruneVersions(ctx context.Context, by Actor, ref Ref, p *prunePl
 		return &batchDone{}, nil, nil
 	}
 	return done, more, err
+}
+
+// claimWait is how long pruning waits for those who read many versions.
+const claimWait = 30 * time.Second
+
+// claim takes versions for being pruned, once nobody reads all of them.
+func (s *Store) claim(ctx context.Context, sid uint64, versions []uint64) (free []uint64, done func(), err error) {
+	wait := time.NewTimer(claimWait)
+	defer wait.Stop()
+	for {
+		free, done, busy := s.reading.claim(sid, versions)
+		if busy == nil {
+			return free, done, nil
+		}
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case <-wait.C:
+			return nil, nil, fault.New(fault.Busy, "versions are being compared or queried without a pause, so that none can be removed")
+		}
+	}
 }
 
 // stillGoing returns which of the versions may go in the transaction's own

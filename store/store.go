@@ -41,20 +41,19 @@ const (
 
 // Store is an open data file. It is safe for concurrent use.
 type Store struct {
-	opt     Options
-	db      *bbolt.DB
-	damage  *pageCheck // what is wrong with the structure of a file that is only read
-	commit  *committer // nil when read-only
-	seed    uint64
-	bufs    bufPool
-	flight  budget // bytes of bodies in flight
-	codecs  codecCache
-	cache   headCache
-	keys    keyIndex
-	moments moments
-	envs    memo[environmentRec]
-	spaces  memo[workspaceRec]
-	claims  memo[reservationRec]
+	opt    Options
+	db     *bbolt.DB
+	damage *pageCheck // what is wrong with the structure of a file that is only read
+	commit *committer // nil when read-only
+	seed   uint64
+	bufs   bufPool
+	flight budget // bytes of bodies in flight
+	codecs codecCache
+	cache  headCache
+	keys   keyIndex
+	envs   memo[environmentRec]
+	spaces memo[workspaceRec]
+	claims memo[reservationRec]
 
 	reading readings
 	pruner  pruner
