@@ -57,6 +57,12 @@ const (
 // Destroys reports whether the change ends an object.
 func (c Change) Destroys() bool { return c.Action == Delete || c.Action == Replace }
 
+// Scope is the change's address; the zero scope for one that is no address.
+func (c Change) Scope() tfstate.Scope {
+	s, _ := tfstate.ParseScope(c.Address)
+	return s
+}
+
 // String tells the change in a line.
 func (c Change) String() string {
 	if c.Previous != "" {

@@ -42,7 +42,6 @@ const (
 	scratchPrefix = "kl-run-"
 	ownerFile     = "owner"
 	backendFile   = "run.tfbackend"
-	planName      = "run.tfplan"
 )
 
 // NewScratch makes a Scratch for the configuration in dir, below the directory
@@ -166,9 +165,6 @@ func (s *Scratch) environment(environ []string, at At) {
 func (s *Scratch) InitArgs() []string {
 	return []string{"init", "-input=false", "-reconfigure", "-backend-config=" + filepath.Join(s.Dir, backendFile)}
 }
-
-// PlanFile is where to save the plan.
-func (s *Scratch) PlanFile() string { return filepath.Join(s.Dir, planName) }
 
 // Close removes the directory.
 func (s *Scratch) Close() error {

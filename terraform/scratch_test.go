@@ -62,10 +62,11 @@ func TestScratchPointsARealClientElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	planFile := filepath.Join(s.Dir, "plan")
 	run(s.Env, s.InitArgs()...)
-	run(s.Env, "plan", "-input=false", "-out="+s.PlanFile())
-	shown := run(s.Env, "show", "-json", s.PlanFile())
-	run(s.Env, "apply", "-input=false", s.PlanFile())
+	run(s.Env, "plan", "-input=false", "-out="+planFile)
+	shown := run(s.Env, "show", "-json", planFile)
+	run(s.Env, "apply", "-input=false", planFile)
 	for _, r := range seen {
 		if !strings.HasSuffix(r, " /run ws:run-secret") {
 			t.Errorf("a request to somewhere else, or as somebody else: %s", r)
