@@ -77,6 +77,7 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 	if _, out := take(opts, "out"); out != nil {
 		return usage(cmd, "kl apply keeps no plan").WithNext("kl plan -out=FILE; then: kl apply FILE")
 	}
+	r.confirms = !yes && saved == nil
 	file := r.planFile()
 	var v *verdict
 	if saved == nil {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,7 +125,7 @@ func take(opts []option, names ...string) (rest []option, last *option) {
 }
 
 // on reports whether a switch was given and not turned off.
-func (o *option) on() bool { return o != nil && o.value != "false" }
+func (o *option) on() bool { return o != nil && o.value != "false" && o.value != "0" }
 
 // join puts options together again.
 func join(opts []option) (args []string) {
@@ -147,6 +148,9 @@ type tfRun struct {
 	tmp     string   // a directory for the plan, which holds secrets
 	shown   []byte   // JSON of the plan that was judged last
 	close   func()
+	// confirms says that a question will follow the plan: what comes through a
+	// pipe is its answer.
+	confirms bool
 }
 
 // terraformFlags are the flags of commands that run the client.
@@ -209,10 +213,22 @@ func (r *tfRun) find(ctx context.Context) {
 	r.target = t
 }
 
+// typed reports whether a person types the input. Of what comes through a pipe
+// a client takes more than it needs, and the rest is lost to who comes next.
+func (r *tfRun) typed() bool {
+	f, ok := r.app.env.Stdin.(*os.File)
+	return ok && terminal(f)
+}
+
 // asks reports whether terraform may ask for what it misses.
 func (r *tfRun) asks() bool {
-	_, input := take(slices.Clone(r.opts), "input")
-	return input == nil || input.on()
+	_, input := take(r.opts, "input")
+	if input == nil {
+		// "any value other than an empty string, 0 or false" lets it ask (Terraform's CLI documentation of TF_INPUT)
+		set := r.app.env.Getenv("TF_INPUT")
+		return set != "0" && set != "false"
+	}
+	return input.on()
 }
 
 // run runs the client. When it fails the error says why, as far as the server
@@ -240,13 +256,12 @@ func (r *tfRun) explain(ctx context.Context, verb string) error {
 	switch class := fault.ClassOf(err); {
 	case class == fault.Auth, class == fault.Scope, class == fault.Unavailable:
 		return err
+	case err == nil && fault.Code(last.Code) == fault.NotFound: // how a state that was never written is read
 	case err == nil && last.RequestID != r.before && last.Environment == r.target.environment && last.State == r.target.state:
 		r.before = last.RequestID
 		return refusalOf(last)
-	case ctx.Err() != nil:
-		return ctx.Err()
 	}
-	return failed
+	return cmp.Or(ctx.Err(), failed)
 }
 
 // refusalOf is a refusal as the server remembers it.
@@ -280,15 +295,15 @@ func (h hiding) Write(b []byte) (int, error) {
 // confirm asks as terraform does; only yes is an agreement.
 func (r *tfRun) confirm(ctx context.Context, question string) error {
 	if !r.asks() {
-		return fault.New(fault.ParameterInvalid, "nothing was applied: -input=false leaves no way to ask").WithNext("add --yes (or -auto-approve)")
+		return fault.New(fault.ParameterInvalid, "nothing was applied: input is turned off (-input=false or TF_INPUT), so there is no way to ask").WithNext("add --yes (or -auto-approve)")
 	}
 	_, _ = fmt.Fprintf(r.app.env.Stderr, "\n%s\n  Only \"yes\" will be accepted.\n\n  Enter a value: ", question)
 	line, err := r.input.Line(ctx)
+	_, _ = fmt.Fprintln(r.app.env.Stderr)
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
 	case err == nil && strings.TrimSpace(line) == "yes":
-		_, _ = fmt.Fprintln(r.app.env.Stderr)
 		return nil
 	}
 	return fault.New(fault.ParameterInvalid, "nothing was applied: the answer was not yes").WithNext("run it again and answer yes, or add --yes")
