@@ -120,7 +120,7 @@ directory they run in, and in ~/.config/kl/config.toml, in this order.`,
 		a.diffCmd(), a.tagCmd(), a.whyCmd(), a.eventsCmd(), a.doctorCmd(), a.envCmd(), a.tokenCmd(), a.loginCmd(), a.whoamiCmd(),
 		a.workspaceCmd(), a.userCmd(), a.memberCmd(), a.patCmd(), a.grantCmd(),
 		a.quotaCmd(), a.planCmd(), a.applyCmd(), a.runsCmd(),
-		a.queryCmd(), a.graphCmd(), a.diffCmd(),
+		a.queryCmd(), a.graphCmd(),
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
