@@ -39,19 +39,19 @@ const (
 
 // Store is an open data file. It is safe for concurrent use.
 type Store struct {
-	opt    Options
-	db     *bbolt.DB
-	commit *committer // nil when read-only
-	seed   uint64
-	bufs   bufPool
-	flight budget // bytes of bodies in flight
-	codecs codecCache
-	cache  headCache
-	keys   keyIndex
-	pins   pins
-	envs   memo[environmentRec]
-	spaces memo[workspaceRec]
-	claims memo[reservationRec]
+	opt     Options
+	db      *bbolt.DB
+	commit  *committer // nil when read-only
+	seed    uint64
+	bufs    bufPool
+	flight  budget // bytes of bodies in flight
+	codecs  codecCache
+	cache   headCache
+	keys    keyIndex
+	moments moments
+	envs    memo[environmentRec]
+	spaces  memo[workspaceRec]
+	claims  memo[reservationRec]
 
 	mu    sync.Mutex
 	lives map[Ref]*live
