@@ -111,6 +111,7 @@ directory they run in, and in ~/.config/kl/config.toml, in this order.`,
 		a.backendCmd(), a.stateCmd(), a.lockCmd(), a.historyCmd(), a.recoverCmd(),
 		a.tagCmd(), a.whyCmd(), a.eventsCmd(), a.doctorCmd(), a.envCmd(), a.tokenCmd(), a.loginCmd(), a.whoamiCmd(),
 		a.workspaceCmd(), a.userCmd(), a.memberCmd(), a.patCmd(), a.grantCmd(),
+		a.queryCmd(), a.graphCmd(),
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

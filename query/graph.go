@@ -213,6 +213,8 @@ func (b *graph) wire(state string, version uint64, nodes map[string]bool) wire.G
 		}
 	}
 	slices.SortFunc(g.Nodes, func(a, b wire.GraphNode) int { return strings.Compare(a.Address, b.Address) })
-	slices.SortFunc(g.Edges, func(a, b wire.GraphEdge) int { return cmp.Or(strings.Compare(a.From, b.From), strings.Compare(a.To, b.To)) })
+	slices.SortFunc(g.Edges, func(a, b wire.GraphEdge) int {
+		return cmp.Or(strings.Compare(a.From, b.From), strings.Compare(a.To, b.To))
+	})
 	return g
 }

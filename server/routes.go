@@ -31,6 +31,7 @@ const (
 	Admin              // /v1 below an environment: control tokens of those who manage its workspace
 	Environment        // /v1 below an environment: credentials that may do Action there
 	StatePath          // data plane: as Environment, and the workspace must fit
+	RunPath            // data plane of a run: as Environment, where the run's state is
 )
 
 // Route is one line of the route table: what is registered, who may use it, and
@@ -81,6 +82,7 @@ var kindsOf = map[Access][]auth.Kind{
 	Admin:       {auth.Control},
 	Environment: {auth.Automation, auth.PAT, auth.Control},
 	StatePath:   {auth.Automation, auth.PAT},
+	RunPath:     {auth.Automation, auth.PAT},
 }
 
 // Routes is the route table: every route that a server has.
@@ -89,6 +91,7 @@ func Routes() []Route {
 		dataRoutes(), pageRoutes(), accountRoutes(), environmentRoutes(), stateRoutes(), queryRoutes(),
 		historyRoutes(),
 		quotaRoutes(),
+		runRoutes(),
 	)
 }
 

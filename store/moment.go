@@ -101,7 +101,7 @@ func (s *Store) Moment(ctx context.Context, r Reader, parts Parts) (*Moment, err
 	if err := s.noted(ctx); err != nil {
 		return nil, err
 	}
-	s.pins.enter()
+	s.moments.enter()
 	err := s.view(func(tx *bbolt.Tx) error {
 		m.lastEvent = tx.Bucket(bEvent).Sequence()
 		if err := m.accounts(tx); err != nil {
@@ -126,7 +126,7 @@ func (s *Store) Moment(ctx context.Context, r Reader, parts Parts) (*Moment, err
 }
 
 // Close lets go of the versions.
-func (m *Moment) Close() { m.close.Do(m.s.pins.leave) }
+func (m *Moment) Close() { m.close.Do(m.s.moments.leave) }
 
 // accounts copies workspaces and environments, by the rule that each request
 // to them is judged by.
@@ -431,26 +431,26 @@ func purgedMeanwhile(st *MomentState) error {
 	return fault.New(fault.Busy, "the state %s was purged while it was read", st.Name).WithNext("ask again")
 }
 
-// pins counts the readers of moments. While there is one no version is pruned.
-type pins struct {
+// moments counts those that are open. While there is one no version is pruned.
+type moments struct {
 	mu sync.Mutex
 	n  int
 }
 
-func (p *pins) enter() {
+func (p *moments) enter() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.n++
 }
 
-func (p *pins) leave() {
+func (p *moments) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.n--
 }
 
-// held reports whether anybody reads.
-func (p *pins) held() bool {
+// held reports whether one is open.
+func (p *moments) held() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.n > 0

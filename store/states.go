@@ -237,6 +237,9 @@ func (s *Store) Delete(ctx context.Context, by Actor, ref Ref, lockID string) er
 		if err == nil && lockID != "" && !has(tx, bSession, keyS(sid, lockID)) {
 			err = fault.New(fault.LockNotHeld, "the lock %s does not hold the state %s", lockID, ref.Name)
 		}
+		if err == nil {
+			err = s.notReserved(tx, sid, ref)
+		}
 		r.Lifecycle, r.LifecycleSince, r.LifecycleBy = lifecycleDeleted, s.now(), by.Display()
 		return wire.Event{Kind: "state_deleted"}, err
 	})
@@ -246,9 +249,9 @@ func (s *Store) Delete(ctx context.Context, by Actor, ref Ref, lockID string) er
 // Archive makes a state one that is only read, until Restore. Locks that are
 // held stay and can be given back; what their holders still write is refused
 // and kept. Codes: not_found, state_archived, state_deleted,
-// workspace_suspended.
+// workspace_suspended, lock_required while runs have reserved parts of it.
 func (s *Store) Archive(ctx context.Context, by Actor, ref Ref) (wire.State, error) {
-	return s.changeState(ctx, by, ref, func(tx *bbolt.Tx, _ uint64, r *stateRec) (wire.Event, error) {
+	return s.changeState(ctx, by, ref, func(tx *bbolt.Tx, sid uint64, r *stateRec) (wire.Event, error) {
 		if err := s.activeEnvironment(tx, ref.Environment); err != nil {
 			return wire.Event{}, err
 		}
@@ -257,6 +260,9 @@ func (s *Store) Archive(ctx context.Context, by Actor, ref Ref) (wire.State, err
 		}
 		if r.Head == 0 {
 			return wire.Event{}, noState(ref)
+		}
+		if err := s.notReserved(tx, sid, ref); err != nil {
+			return wire.Event{}, err
 		}
 		r.Lifecycle, r.LifecycleSince, r.LifecycleBy = lifecycleArchived, s.now(), by.Display()
 		return wire.Event{Kind: "state_archived"}, nil

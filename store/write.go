@@ -55,6 +55,7 @@ type base struct {
 	body     *Body    // a reference to the head's bytes, nil when not in memory
 	mode     string   // lock mode
 	sess     *sessionRec
+	run      *runRec      // that the write is one of; sess is its
 	overlaid bool         // the session sees its base version differently in places
 	open     []refusedRec // of the state, when the session is one of terraform state push
 }
@@ -91,8 +92,12 @@ func (s *Store) writeOnce(ctx context.Context, l *live, r *WriteRequest) (Writte
 	if err != nil {
 		return Written{}, err
 	}
+	run, err := s.prepareRun(r, ours, p == ours)
+	if err != nil {
+		return Written{}, err
+	}
 	settled := s.settledBy(b, r)
-	w := &writing{r: r, p: p, m: m, ours: ours.top, refusal: refusal, planned: &b.rec, settled: settled}
+	w := &writing{run: run, r: r, p: p, m: m, ours: ours.top, refusal: refusal, planned: &b.rec, settled: settled}
 	if p != ours {
 		w.overlay = overlayOf(ours.changes, p.changes)
 	}
@@ -132,6 +137,7 @@ type writing struct {
 	overlay  []change     // what the session sees differently afterwards
 	settled  []refusedRec // what an accepted write settles
 	settleAs string       // and how: superseded when empty
+	run      *runWrite    // nil when it is none of a run
 	source   string       // of the version, when it is none of a client's write
 
 	sid  uint64
@@ -157,11 +163,16 @@ func (s *Store) loadBase(l *live, r *WriteRequest) (*base, error) {
 			return err
 		}
 		b.mode = modeOf(env, rec)
-		sess, ok, err := getRec[sessionRec](tx, bSession, keyS(sid, r.LockID))
-		if err != nil {
+		if r.Run != "" {
+			if b.run, err = s.getRun(tx, sid, r.Run); err != nil {
+				return err
+			}
+			if b.run.of(r.Actor.Principal) {
+				b.sess, b.overlaid = &b.run.Session, has(tx, bOverlay, keyS(sid, r.Run))
+			}
+		} else if sess, ok, err := getRec[sessionRec](tx, bSession, keyS(sid, r.LockID)); err != nil {
 			return err
-		}
-		if ok && sess.PrincipalID == r.Actor.ID {
+		} else if ok && sess.PrincipalID == r.Actor.ID {
 			b.sess, b.overlaid = sess, has(tx, bOverlay, keyS(sid, r.LockID))
 		}
 		if b.push() {
@@ -205,10 +216,16 @@ func (s *Store) judge(tx *bbolt.Tx, w *writing) error {
 	if err := s.judgeState(tx, w); err != nil {
 		return err
 	}
-	if err := s.judgeSession(tx, w); err != nil {
+	session := s.judgeSession
+	if w.run != nil {
+		session = s.judgeRun
+	}
+	if err := session(tx, w); err != nil {
 		return err
 	}
 	switch {
+	case w.m != nil && w.refusal != nil: // that it is reserved explains more than that others have changed it
+		return cmp.Or(s.judgeReserved(tx, w), error(w.refusal))
 	case w.refusal != nil:
 		return w.refusal
 	case w.m != nil:
@@ -320,10 +337,13 @@ func serialFault(r *WriteRequest, cur *stateRec, p *plan, why string, args ...an
 		With("kind", "serial").With("latest_serial", cur.Serial).With("latest_version", cur.Head).With("base_serial", p.top.serial-1)
 }
 
-// store puts an accepted version, if the quota allows what it leaves behind: all
-// that makes a version comes by here. It refuses before it writes anything; any
+// store puts an accepted version, if reservations allow what it changes and the
+// quota what it leaves behind: all that makes a version comes by here. It refuses before it writes anything; any
 // other error breaks the transaction.
 func (s *Store) store(tx *bbolt.Tx, w *writing) error {
+	if err := s.judgeReserved(tx, w); err != nil {
+		return err
+	}
 	uses, err := s.judgeQuota(tx, w)
 	if err != nil {
 		return err
@@ -349,7 +369,11 @@ func (s *Store) put(tx *bbolt.Tx, w *writing, uses quota.Uses) error {
 	if err := errors.Join(putRec(tx, bState, u64(w.sid), &n), addTotal(tx, r.Ref.Environment, n.counted()-cur.counted())); err != nil {
 		return err
 	}
-	if err := w.noteSession(tx, v, now); err != nil {
+	if w.run != nil {
+		if err := w.noteRun(tx, s, v); err != nil {
+			return err
+		}
+	} else if err := w.noteSession(tx, v, now); err != nil {
 		return err
 	}
 	for i := range w.settled {
@@ -364,6 +388,9 @@ func (s *Store) put(tx *bbolt.Tx, w *writing, uses quota.Uses) error {
 	detail := map[string]any{"source": v.Source, "lock_id": v.LockID, "added": v.Added, "changed": v.Changed, "removed": v.Removed}
 	if v.Forced {
 		detail["forced"] = true
+	}
+	if v.RunID != "" {
+		detail["run_id"] = v.RunID
 	}
 	if w.m != nil && len(w.m.overrides) > 0 {
 		detail["overrides"] = w.m.overrides[:min(len(w.m.overrides), maxListed)]
@@ -412,11 +439,14 @@ func (s *Store) versionOf(w *writing, now time.Time) *versionRec {
 	v := &versionRec{splices: p.splices, deaths: p.deaths, changes: p.changes, whole: p.whole != nil}
 	v.versionMeta = versionMeta{
 		Version: cur.Head + 1, Previous: cur.Head, Serial: p.top.serial, Lineage: p.top.lineage, TerraformVersion: p.top.terraformVersion,
-		CreatedAt: now, PrincipalID: r.Actor.ID, Principal: r.Actor.Display(), LockID: r.LockID, Source: sourceWrite, RequestID: r.Actor.RequestID,
+		CreatedAt: now, PrincipalID: r.Actor.ID, Principal: r.Actor.Display(), LockID: r.LockID, RunID: r.Run, Source: sourceWrite, RequestID: r.Actor.RequestID,
 		Instances: p.counts.instances, Managed: p.counts.managed, Resources: p.counts.resources, Outputs: p.counts.outputs,
 		Bytes: int64(p.body.Len()), StoredBytes: p.storedBytes, SHA256: sha[:], NextChunk: p.rec.NextChunk, Opaque: p.opaque,
 		Forced:   cur.Head != 0 && (p.top.lineage != cur.Lineage || p.top.serial <= cur.Serial),
 		Unlisted: p.unlisted, Apart: p.list != nil,
+	}
+	if w.run != nil {
+		v.Who = w.run.rec.Actor
 	}
 	if w.sess != nil {
 		v.Who = w.sess.Info.Who

@@ -279,6 +279,7 @@ type Refused struct {
 	Serial               uint64    `json:"serial"`
 	Lineage              string    `json:"lineage"`
 	LockID               string    `json:"lock_id"`
+	RunID                string    `json:"run_id,omitempty"`
 	Bytes                int64     `json:"bytes"`
 	SHA256               string    `json:"sha256"`
 	BaseVersion          uint64    `json:"base_version"` // head when it was refused
