@@ -156,6 +156,7 @@ var mayUse = map[string]string{
 	"GET /v1/workspaces":                        accounts,
 	"POST /v1/workspaces":                       accounts,
 	"GET /v1/workspaces/{ws}":                   members,
+	"DELETE /v1/workspaces/{ws}":                "operator owner",
 	"POST /v1/workspaces/{ws}/suspend":          "operator",
 	"POST /v1/workspaces/{ws}/resume":           "operator",
 	"GET /v1/workspaces/{ws}/members":           members,

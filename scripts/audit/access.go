@@ -108,28 +108,30 @@ func (d *dir) fails(ctx context.Context, want refusal, args ...string) error {
 }
 
 // misdirected runs init at a path that leads nowhere.
-func (r *record) misdirected(ctx context.Context, workspace, environment string, want refusal) error {
+func (r *record) misdirected(ctx context.Context, workspace, environment string, want refusal) (*dir, error) {
 	a := r.a
 	token, err := r.tokenFor(ctx, a.env.EnvPublicID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	env := append(r.at(workspace, environment, r.stateName(), token), "TF_HTTP_USERNAME="+a.org.WorkspaceID)
 	d, err := r.dir("dir", httpBackend, env)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return d.fails(ctx, want, "init")
+	return d, d.fails(ctx, want, "init")
 }
 
 // wrongWorkspace plays 2B.
 func wrongWorkspace(ctx context.Context, a *audit, r *record) error {
-	return r.misdirected(ctx, a.personal.WorkspaceID, a.env.EnvPublicID, refusal{"the path names another workspace", 422, "scope", "workspace_mismatch"})
+	_, err := r.misdirected(ctx, a.personal.WorkspaceID, a.env.EnvPublicID, refusal{"the path names another workspace", 422, "scope", "workspace_mismatch"})
+	return err
 }
 
 // wrongEnvironment plays 2C.
 func wrongEnvironment(ctx context.Context, a *audit, r *record) error {
-	return r.misdirected(ctx, a.org.WorkspaceID, "env_000000000000", refusal{"the path names no environment", 422, "scope", "unknown_environment"})
+	_, err := r.misdirected(ctx, a.org.WorkspaceID, "env_000000000000", refusal{"the path names no environment", 422, "scope", "unknown_environment"})
+	return err
 }
 
 // revokedToken plays 2D.
@@ -256,10 +258,10 @@ func documentedPath(ctx context.Context, a *audit, r *record) error {
 
 // slugForID plays 4B.
 func slugForID(ctx context.Context, a *audit, r *record) error {
-	if err := r.misdirected(ctx, a.org.WorkspaceID, a.env.Slug, refusal{"the path has the environment's slug", 422, "scope", "slug_not_id"}); err != nil {
+	d, err := r.misdirected(ctx, a.org.WorkspaceID, a.env.Slug, refusal{"the path has the environment's slug", 422, "scope", "slug_not_id"})
+	if err != nil {
 		return err
 	}
-	d := &dir{r: r, path: a.folder + "/4b/dir", env: append(r.at(a.org.WorkspaceID, a.env.Slug, r.stateName(), "x"), "KL_TOKEN="+a.token)}
 	res, err := d.kl(ctx, "doctor")
 	if err != nil {
 		return err

@@ -297,12 +297,12 @@ func overlappingApplies(ctx context.Context, a *audit, r *record) error {
 	if err := b.meets(ctx, rb, refusal{"both applies have changed one resource", 409, "conflict", "overlap_conflict"}); err != nil {
 		return err
 	}
-	return r.tellsOfConflict(ctx, a, b, "terraform_data.shared")
+	return r.tellsOfConflict(ctx, a, "terraform_data.shared")
 }
 
 // tellsOfConflict demands addresses, the latest serial and the next step in the
-// response, and the addresses and serial in the log.
-func (r *record) tellsOfConflict(ctx context.Context, a *audit, b *dir, address string) error {
+// response and in the log.
+func (r *record) tellsOfConflict(ctx context.Context, a *audit, address string) error {
 	state, err := a.op.State(ctx, a.env.EnvPublicID, r.stateName())
 	if err != nil {
 		return err
@@ -319,12 +319,12 @@ func (r *record) tellsOfConflict(ctx context.Context, a *audit, b *dir, address 
 	r.expect(q.NextStep != "", "the response has no next step")
 	found, known := r.logged(func(l map[string]any) bool {
 		named, _ := l["conflicting_addresses"].([]any)
-		return l["request_id"] == id && l["latest_serial"] == serial && slices.Contains(named, any(address))
+		return l["request_id"] == id && l["latest_serial"] == serial && l["next_step"] == q.NextStep && slices.Contains(named, any(address))
 	})
 	if known {
-		r.expect(found, "the log's line of %s has not the address and the latest serial", id)
+		r.expect(found, "the log's line of %s lacks the address, the latest serial or the next step", id)
 	} else {
-		r.cannotTell("whether the log has the address and the latest serial")
+		r.cannotTell("whether the log has the address, the latest serial and the next step")
 	}
 	r.ids["refused_write"], _ = q.Members["refused_write"].(string)
 	r.ids["request"] = id
