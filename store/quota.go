@@ -153,7 +153,8 @@ func (s *Store) judgeQuota(tx *bbolt.Tx, w *writing) (quota.Uses, error) {
 	for _, u := range uses {
 		if u.Use.Status() == quota.Hard {
 			f := quotaFault(w.r.Ref, env, u.Dimension, u.Use).
-				WithNext("see what is left with: kl quota remaining %s; what was sent is kept: kl recover list --state %[1]s; to raise the limit: kl quota set --help", w.r.Ref.Name)
+				WithNext("what was sent is kept: kl recover list --state %s; merge it when there is room: destroy what is not needed, or ask who manages the environment for: %s",
+					w.r.Ref.Name, raise(w.r.Ref, cur, u.Dimension, u.Use.Resulting))
 			if u.Dimension == quota.State || u.Dimension == quota.Environment {
 				err = noteReplacing(tx, w, f)
 			}
@@ -387,6 +388,26 @@ func remaining(limit, n int64) *int64 {
 	return &left
 }
 
+// raise is the command that makes room for n instances.
+func raise(ref Ref, r *stateRec, d quota.Dimension, n int64) string {
+	own := r.Limits
+	if own == nil {
+		own = &wire.StateLimits{}
+	}
+	flag := map[quota.Dimension]string{quota.State: "state-hard", quota.Environment: "environment-hard", quota.Bytes: "state-bytes-hard", quota.HistoryBytes: "history-bytes-hard"}[d]
+	switch {
+	case d == quota.State && own.HardLimit != nil:
+		flag = ref.Name + " --hard"
+	case d == quota.Bytes && own.BytesHardLimit != nil:
+		flag = ref.Name + " --bytes-hard"
+	case d == quota.HistoryBytes && own.HistoryBytesHardLimit != nil:
+		flag = ref.Name + " --history-hard"
+	default:
+		flag = "--" + flag
+	}
+	return fmt.Sprintf("kl quota set %s-limit %d", flag, n)
+}
+
 // CheckQuota tells what a change of a state's count by delta would mean. peak
 // is by how much it may grow at most meanwhile. Codes: unknown_environment,
 // state_name_invalid, and those of the state's lifecycle.
@@ -416,7 +437,7 @@ func (s *Store) CheckQuota(ctx context.Context, ref Ref, delta, peak int64) (wir
 				if out.Refusal == "" {
 					f := quotaFault(ref, env, d, u)
 					out.Refusal = f.Detail
-					out.NextStep = fmt.Sprintf("plan for less, destroy what is not needed, or ask who manages the environment to raise the limit: kl quota set --%s-hard-limit %d", d, u.Resulting)
+					out.NextStep = "plan for less, destroy what is not needed, or ask who manages the environment to raise the limit: " + raise(ref, r, d, u.Resulting)
 				}
 			case quota.Soft:
 				out.Warnings = append(out.Warnings, "afterwards "+warning(ref, env, d, u))

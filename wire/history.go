@@ -40,3 +40,57 @@ type Tag struct {
 type TagRequest struct {
 	Version VersionRef `json:"version"`
 }
+
+// Diff is what two versions of a state have differently. Lists are sorted by
+// address.
+type Diff struct {
+	From       uint64      `json:"from"` // version
+	To         uint64      `json:"to"`
+	FromSerial uint64      `json:"from_serial"`
+	ToSerial   uint64      `json:"to_serial"`
+	Address    string      `json:"address,omitempty"` // only what is at or below it was compared
+	Added      []DiffItem  `json:"added"`             // instances that only To has
+	Changed    []DiffItem  `json:"changed"`
+	Removed    []DiffItem  `json:"removed"` // instances that only From has
+	Moved      []DiffItem  `json:"moved"`   // the same object at another address; not among added and removed
+	Outputs    []DiffValue `json:"outputs"` // root outputs, by name
+	Checks     []DiffValue `json:"checks"`  // check results, by what they are about
+	Counts     DiffCounts  `json:"counts"`
+	Truncated  bool        `json:"truncated"` // not all that was counted is listed
+}
+
+// DiffCounts are the numbers of what differs, whatever is listed.
+type DiffCounts struct {
+	Added   int `json:"added"`
+	Changed int `json:"changed"`
+	Removed int `json:"removed"`
+	Moved   int `json:"moved"`
+	Outputs int `json:"outputs"`
+	Checks  int `json:"checks"`
+}
+
+// DiffItem is an instance that differs.
+type DiffItem struct {
+	Address    string      `json:"address"`
+	From       string      `json:"from,omitempty"` // of a moved one: where it was
+	Attributes []DiffValue `json:"attributes"`     // of changed and moved ones
+	Members    []DiffValue `json:"members"`        // what else the state tells of the instance: status, dependencies, provider
+	Omitted    int         `json:"omitted"`        // attributes and members that differ and are not listed
+}
+
+// Kinds of a DiffValue.
+const (
+	DiffAdded   = "added"
+	DiffChanged = "changed"
+	DiffRemoved = "removed"
+)
+
+// DiffValue is a value that differs.
+type DiffValue struct {
+	Path      string          `json:"path"`      // of an attribute: tags.Name, list[0].x; of an output: its name; of a check result: what it is about
+	Change    string          `json:"change"`    // added, changed, removed
+	Before    json.RawMessage `json:"before"`    // null for none, and for what is masked or too large
+	After     json.RawMessage `json:"after"`     // likewise
+	Sensitive bool            `json:"sensitive"` // values are masked unless they were asked for
+	TooLarge  bool            `json:"too_large,omitempty"`
+}
