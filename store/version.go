@@ -35,6 +35,8 @@ type versionMeta struct {
 	SessionSince     time.Time `json:"since,omitzero"` // when its lock was taken: IDs may come again
 	RunID            string    `json:"run,omitempty"`
 	Source           string    `json:"src"`
+	RollbackTo       uint64    `json:"rb,omitempty"` // version whose content a rollback took
+	RollbackAddress  string    `json:"rba,omitempty"`
 	RequestID        string    `json:"req,omitempty"`
 	Instances        int64     `json:"inst"`
 	Managed          int64     `json:"man"`
