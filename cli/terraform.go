@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -254,13 +255,12 @@ func (r *tfRun) explain(ctx context.Context, verb string) error {
 	switch class := fault.ClassOf(err); {
 	case class == fault.Auth, class == fault.Scope, class == fault.Unavailable:
 		return err
+	case err == nil && fault.Code(last.Code) == fault.NotFound: // how a state that was never written is read
 	case err == nil && last.RequestID != r.before && last.Environment == r.target.environment && last.State == r.target.state:
 		r.before = last.RequestID
 		return refusalOf(last)
-	case ctx.Err() != nil:
-		return ctx.Err()
 	}
-	return failed
+	return cmp.Or(ctx.Err(), failed)
 }
 
 // refusalOf is a refusal as the server remembers it.

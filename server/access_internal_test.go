@@ -185,6 +185,7 @@ var mayUse = map[string]string{
 	"POST /v1/environments/{env}/states/{state}/allow":              envWrite,
 	"GET /v1/environments/{env}/states/{state}/versions":            envRead,
 	"GET /v1/environments/{env}/states/{state}/versions/{version}":  envRead,
+	"POST /v1/environments/{env}/states/{state}/rollback":           envWrite,
 	"GET /v1/environments/{env}/states/{state}/diff":                envRead,
 	"GET /v1/environments/{env}/states/{state}/quota":               envRead,
 	"POST /v1/environments/{env}/states/{state}/quota/check":        envRead,

@@ -48,6 +48,7 @@ func tried(r wire.Request) string {
 		"POST " + statePath + "/refused/{id}/merge": "merge a refused write into ",
 		"GET " + runStatePath:                       "read, within a run, ", "POST " + runStatePath: "write, within a run, ", "PUT " + runStatePath: "write, within a run, ",
 		"LOCK " + runStatePath: "lock, within a run, ", "POST " + runPath + "/reserve": "reserve parts of ",
+		"POST " + statePath + "/rollback": "roll back ",
 	}[r.Method+" "+r.Route]
 	if what == "" {
 		return "ask for " + r.Method + " " + cmp.Or(r.Route, "an address that this server does not have")
