@@ -106,7 +106,7 @@ func TestStateQuota(t *testing.T) {
 		t.Errorf("warnings: %q", got.Warnings)
 	}
 	w.must("shrinking above the limit", holding(4))
-	w.refused("growing again", holding(5), fault.StateQuota)
+	_ = w.refused("growing again", holding(5), fault.StateQuota)
 	w.must("destroy", holding(0))
 	if n := len(f.events("quota_soft_exceeded")); n != 2 {
 		t.Errorf("%d events, and nothing has grown above a limit since", n)
@@ -249,17 +249,17 @@ func TestOwnLimits(t *testing.T) {
 		t.Errorf("own limits: %+v", st.Quota)
 	}
 	w.must("within its own", holding(4))
-	w.refused("above its own", holding(5), fault.StateQuota)
+	_ = w.refused("above its own", holding(5), fault.StateQuota)
 	set(wire.StateLimits{HardLimit: ptr(int64(0)), SoftLimit: ptr(int64(0))})
 	if got := w.must("no limit of its own", holding(9)); len(got.Warnings) != 0 {
 		t.Errorf("warnings: %q", got.Warnings)
 	}
 	other := &writer{f: f, name: "other"}
-	other.refused("the others' limit", holding(4), fault.StateQuota)
+	_ = other.refused("the others' limit", holding(4), fault.StateQuota)
 	if st := set(wire.StateLimits{HardLimit: ptr(int64(wire.InheritLimit)), SoftLimit: ptr(int64(wire.InheritLimit))}); st.Quota != nil {
 		t.Errorf("inherits all again: %+v", st.Quota)
 	}
-	w.refused("the environment's again", holding(10), fault.StateQuota)
+	_ = w.refused("the environment's again", holding(10), fault.StateQuota)
 	_, err := f.s.PatchState(ctx, f.actor, f.ref("s"), wire.StatePatch{Quota: &wire.StateLimits{BytesHardLimit: ptr(int64(-2))}})
 	wantCode(t, "a negative limit", err, fault.ParameterInvalid)
 	_, err = f.s.PatchEnvironment(ctx, f.actor, f.env, wire.EnvironmentPatch{LimitsPatch: wire.LimitsPatch{StateHardLimit: ptr(int64(-1))}})
