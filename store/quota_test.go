@@ -384,6 +384,7 @@ func TestQuotaOfAnySequence(t *testing.T) {
 		f.patch(wire.EnvironmentPatch{LockMode: ptr("optimistic"), RecoveryHold: ptr(false)})
 		names := []string{"a", "b", "c"}
 		serial, have, life := map[string]uint64{}, map[string]document{}, map[string]string{}
+		versions := map[string][]document{} // the n-th is version n+1
 		for _, name := range names {
 			have[name] = holding(0)
 		}
@@ -406,6 +407,9 @@ func TestQuotaOfAnySequence(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 			return err == nil
+		}
+		stored := func(name string, d document, n uint64) {
+			have[name], serial[name], versions[name] = d, n, append(versions[name], d)
 		}
 		change := func(d document) document {
 			d = d.clone()
@@ -431,9 +435,10 @@ func TestQuotaOfAnySequence(t *testing.T) {
 					return
 				}
 				d := change(have[name])
-				_, err := f.write(name, "", d.render(serial[name]+1, false))
+				w, err := f.write(name, "", d.render(serial[name]+1, false))
 				if judge("write", name, d, err) {
-					have[name], life[name], serial[name] = d, "active", serial[name]+1
+					stored(name, d, w.Serial)
+					life[name] = "active"
 				}
 			},
 			"merge": func() {
@@ -451,7 +456,7 @@ func TestQuotaOfAnySequence(t *testing.T) {
 				read := serial[name]
 				ours, theirs := change(base), change(base)
 				if _, err := f.write(name, "l1", theirs.render(read+1, false)); judge("write of the first", name, theirs, err) {
-					have[name], serial[name] = theirs, read+1
+					stored(name, theirs, read+1)
 				}
 				merged, conflicts, code := merge3(base, have[name], ours)
 				w, err := f.write(name, "l2", ours.render(read+1, false))
@@ -459,12 +464,24 @@ func TestQuotaOfAnySequence(t *testing.T) {
 				case len(conflicts) > 0 && !fault.Is(err, code):
 					t.Fatalf("merge: %v, want %s of %v", err, code, conflicts)
 				case len(conflicts) == 0 && judge("merge", name, merged, err):
-					have[name], serial[name] = merged, w.Serial
+					stored(name, merged, w.Serial)
 				}
 				for _, id := range []string{"l1", "l2"} {
 					if err := f.unlock(name, id); err != nil {
 						t.Fatal(err)
 					}
+				}
+			},
+			"roll back": func() {
+				name := rapid.SampledFrom(names).Draw(t, "state")
+				if life[name] != "active" {
+					return
+				}
+				n := rapid.IntRange(1, len(versions[name])).Draw(t, "version")
+				then := versions[name][n-1]
+				out, err := f.s.Rollback(ctx, f.actor, f.ref(name), wire.RollbackRequest{To: wire.VersionRef(fmt.Sprint(n))})
+				if judge("roll back", name, then, err) && !out.Unchanged {
+					stored(name, then, out.Serial)
 				}
 			},
 			"away": func() {
@@ -509,12 +526,13 @@ func TestQuotaOfAnySequence(t *testing.T) {
 				have[name] = holding(0)
 				delete(life, name)
 				delete(serial, name)
+				delete(versions, name)
 			},
 		}
 		verbs := slices.Sorted(maps.Keys(do))
 		// few steps: each is a commit or more, that waits for the disk
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
-			do[rapid.SampledFrom(append(verbs, "write", "write", "merge")).Draw(t, "verb")]()
+			do[rapid.SampledFrom(append(verbs, "write", "write", "merge", "roll back")).Draw(t, "verb")]()
 			for _, name := range names {
 				q := f.quota(name)
 				if q.State.Current != managed(have[name]) || q.Environment.Current != total() {
