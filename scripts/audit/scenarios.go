@@ -34,6 +34,7 @@ var scenarios = []scenario{
 	{id: "8B", title: "An archived state: the same", play: archived},
 	{id: "8C", title: "A restored state is what it was, and goes on", play: restored},
 	{id: "F2", title: "terraform apply and kl apply on the same resource: one 409 and errored.tfstate", play: mixedApplies},
+	{id: "F4", title: "Rollback of the whole state and of one resource, each as a new version", play: rollbacks},
 	{id: "F5", title: "kl query shows to each credential what it may read", play: queryScope},
 	{id: "9", title: "The error surface: every failure that was met"},
 	{id: "10", title: "The summary"},
