@@ -72,7 +72,7 @@ func run(ctx context.Context, o options) (_ *report, err error) {
 	rep.Records = a.play(ctx)
 	rep.EndedAt = time.Now().UTC()
 	rep.conclude(o.wanted)
-	return rep, rep.save(o)
+	return rep, errors.Join(context.Cause(ctx), rep.save(o))
 }
 
 // open finds or starts the server and makes what all scenarios use.
@@ -277,7 +277,12 @@ func (a *audit) scenario(ctx context.Context, s scenario) *record {
 	if a.server != nil {
 		r.mark = len(a.server.Log())
 	}
-	if err := s.play(ctx, a, r); err != nil {
+	err := s.play(ctx, a, r)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		r.Result = unclear
+		r.note("not played to its end: %v", context.Cause(ctx))
+	case err != nil:
 		r.failed("%v", err)
 	}
 	if err := r.end(began); err != nil {
