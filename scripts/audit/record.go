@@ -193,7 +193,11 @@ func (d *dir) start(args ...string) (*rig.Process, error) {
 }
 
 func (d *dir) launch(bin string, args ...string) (*rig.Process, error) {
-	d.r.did("%s: %s %s", filepath.Base(d.path), filepath.Base(bin), strings.Join(args, " "))
+	where := filepath.Base(d.path)
+	if d.path == d.r.a.folder {
+		where = "operator"
+	}
+	d.r.did("%s: %s %s", where, filepath.Base(bin), strings.Join(args, " "))
 	p, err := rig.Start(d.path, append(append(rig.CleanEnv(d.r.a.folder), "KL_TERRAFORM="+d.r.a.o.terraform, "GATE="+d.path), d.env...), bin, args...)
 	if err == nil {
 		d.r.mu.Lock()
