@@ -220,6 +220,14 @@ func (a *audit) removeEnvironment(ctx context.Context, e wire.Environment) error
 }
 
 func (a *audit) removeState(ctx context.Context, environment string, s wire.State) error {
+	for run, err := range a.op.Runs(ctx, environment, s.Name, true) {
+		if err != nil {
+			return err
+		}
+		if _, err := a.op.AbortRun(ctx, environment, s.Name, run.ID, "the audit is over"); err != nil {
+			return err
+		}
+	}
 	l, err := a.op.LockState(ctx, environment, s.Name)
 	if err != nil {
 		return err
