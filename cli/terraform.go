@@ -146,6 +146,7 @@ type tfRun struct {
 	trouble error    // why the state or its server is not known
 	before  string   // id of the last refused request before the run
 	tmp     string   // a directory for the plan, which holds secrets
+	shown   []byte   // JSON of the plan that was judged last
 	close   func()
 	// confirms says that a question will follow the plan: what comes through a
 	// pipe is its answer.

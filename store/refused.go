@@ -256,6 +256,9 @@ func (s *Store) putRefused(tx *bbolt.Tx, r *WriteRequest, rec refusedRec, pieces
 			}
 		}
 	}
+	if rec.SeenVersion != 0 && !has(tx, bVersion, key(sid, rec.SeenVersion)) {
+		rec.SeenVersion, rec.Overlay = 0, nil // pruned since it was looked up
+	}
 	open, err := openRefused(tx, sid)
 	if err != nil {
 		return err
