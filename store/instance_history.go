@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -35,31 +34,40 @@ func (s *Store) InstanceHistory(ctx context.Context, ref Ref, address, cursor st
 	if err != nil {
 		return out, err
 	}
-	h, err := s.gatherHistory(ctx, ref, within)
+	err = s.looking(ctx, ref, func() error { return s.listHistory(ctx, ref, within, cursor, limit, &out) })
+	return out, err
+}
+
+func (s *Store) listHistory(ctx context.Context, ref Ref, within *scope, cursor string, limit int, out *wire.List[wire.InstanceEvent]) error {
+	sid, versions, cut, err := s.changesWithin(ctx, ref, within)
 	if err != nil {
-		return out, err
+		return err
 	}
-	if len(h.events) == 0 {
-		return out, fault.New(fault.NotFound, "no kept version of the state %s has anything at %s", ref.Name, address).WithNext("list what is there with: kl query resources %s", ref.Name)
+	events, err := s.tell(ctx, sid, versions, cut, within)
+	if err != nil {
+		return err
 	}
-	end := len(h.events)
+	if len(events) == 0 {
+		return fault.New(fault.NotFound, "no kept version of the state %s has anything at %s", ref.Name, within.text).WithNext("list what is there with: kl query resources %s", ref.Name)
+	}
+	end := len(events)
 	if cursor != "" {
-		if end, err = strconv.Atoi(cursor); err != nil || end < 1 || end > len(h.events) {
-			return out, badCursor(cursor)
+		if end, err = strconv.Atoi(cursor); err != nil || end < 1 || end > len(events) {
+			return badCursor(cursor)
 		}
 	}
 	start := max(0, end-page(limit))
 	if start > 0 {
 		out.Next = strconv.Itoa(start)
 	}
-	moved, err := s.movesOf(ctx, h, h.events[start:end])
+	moved, err := s.movesOf(ctx, sid, events[start:end])
 	if err != nil {
-		return out, err
+		return err
 	}
-	for _, e := range slices.Backward(h.events[start:end]) {
+	for _, e := range slices.Backward(events[start:end]) {
 		out.Items = append(out.Items, e.wire(moved))
 	}
-	return out, nil
+	return nil
 }
 
 // happening is something that happened to an instance in a version.
@@ -90,32 +98,10 @@ type versionAddress struct {
 	address string
 }
 
-// history is what happened within a scope, the oldest first.
-type history struct {
-	sid    uint64
-	events []happening
-}
-
 // past is a version and what it has changed within a scope.
 type past struct {
 	versionMeta
 	changes []change
-}
-
-// gatherHistory reads the change lists of all versions.
-func (s *Store) gatherHistory(ctx context.Context, ref Ref, within *scope) (*history, error) {
-	for range maxAttempts {
-		sid, versions, cut, err := s.changesWithin(ctx, ref, within)
-		if errors.Is(err, errMoved) {
-			continue // pruned meanwhile
-		}
-		if err != nil {
-			return nil, err
-		}
-		h := &history{sid: sid}
-		return h, s.tell(ctx, h, versions, cut, within)
-	}
-	return nil, fault.New(fault.Busy, "the versions of the state %s are pruned while they are read", ref.Name)
 }
 
 // changesWithin returns the kept versions, the oldest first, with what they
@@ -134,9 +120,6 @@ func (s *Store) changesWithin(ctx context.Context, ref Ref, within *scope) (sid 
 			for range historyBatch {
 				if next == 0 {
 					return nil
-				}
-				if !first && !has(tx, bVersion, key(sid, next)) {
-					return errMoved
 				}
 				v, err := getVersion(tx, sid, next)
 				if err != nil {
@@ -169,7 +152,7 @@ func (s *Store) changesWithin(ctx context.Context, ref Ref, within *scope) (sid 
 
 // tell makes events out of changes. Where a version has no change list, it is
 // compared with the one before it that can be looked into.
-func (s *Store) tell(ctx context.Context, h *history, versions []past, cut bool, within *scope) error {
+func (s *Store) tell(ctx context.Context, sid uint64, versions []past, cut bool, within *scope) (events []happening, err error) {
 	had := map[string]map[[16]byte]struct{}{} // contents that an address has had
 	note := func(address string, content [16]byte) (again bool) {
 		seen := had[address]
@@ -189,15 +172,14 @@ func (s *Store) tell(ctx context.Context, h *history, versions []past, cut bool,
 		}
 		if p.Unlisted && !(cut && i == 0) {
 			var before map[element][16]byte
-			var err error
 			if readable >= 0 {
-				if before, err = s.contents(ctx, h.sid, versions[readable].Version, within); err != nil {
-					return err
+				if before, err = s.contents(ctx, sid, versions[readable].Version, within); err != nil {
+					return nil, err
 				}
 			}
-			now, err := s.contents(ctx, h.sid, p.Version, within)
+			now, err := s.contents(ctx, sid, p.Version, within)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			p.changes = diffScans(before, now)
 		}
@@ -218,11 +200,11 @@ func (s *Store) tell(ctx context.Context, h *history, versions []past, cut bool,
 				note(c.address, c.old)
 				note(c.address, c.new)
 			}
-			h.events = append(h.events, happening{c.address, event, &p.versionMeta})
+			events = append(events, happening{c.address, event, &p.versionMeta})
 		}
 		readable = i
 	}
-	return nil
+	return events, nil
 }
 
 // contents are the contents of a version's instances within a scope.
@@ -253,7 +235,7 @@ func (s *Store) contents(ctx context.Context, sid, version uint64, within *scope
 // movesOf finds out which of the events are moves: where an instance came or
 // went in a version that both added and removed some, it compares that with the
 // one before.
-func (s *Store) movesOf(ctx context.Context, h *history, events []happening) (map[versionAddress]string, error) {
+func (s *Store) movesOf(ctx context.Context, sid uint64, events []happening) (map[versionAddress]string, error) {
 	moved, looked := map[versionAddress]string{}, map[uint64]bool{}
 	for _, e := range slices.Backward(events) {
 		v := e.v
@@ -262,30 +244,19 @@ func (s *Store) movesOf(ctx context.Context, h *history, events []happening) (ma
 		}
 		looked[v.Version] = true
 		var before, after []entry
-		gone := false
 		err := s.view(func(tx *bbolt.Tx) error {
-			prev, was, err := chunksOf(tx, h.sid, v.Previous)
-			if err != nil {
-				gone = !has(tx, bVersion, key(h.sid, v.Previous))
+			prev, was, err := chunksOf(tx, sid, v.Previous)
+			if err != nil || prev.Opaque {
 				return err
 			}
-			cur, is, err := chunksOf(tx, h.sid, v.Version)
-			if err != nil {
-				gone = !has(tx, bVersion, key(h.sid, v.Version))
-				return err
-			}
-			if gone = prev.Opaque || cur.Opaque; !gone {
-				before, after = was, is
-			}
-			return nil
+			_, is, err := chunksOf(tx, sid, v.Version)
+			before, after = was, is
+			return err
 		})
-		if gone {
-			continue // what was pruned or cannot be looked into tells of no moves
-		}
 		if err != nil {
 			return nil, err
 		}
-		c, err := s.compare(ctx, h.sid, before, after)
+		c, err := s.compare(ctx, sid, before, after)
 		if err != nil {
 			return nil, fmt.Errorf("compare versions %d and %d: %w", v.Previous, v.Version, err)
 		}

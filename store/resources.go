@@ -37,10 +37,15 @@ func (s *Store) Resources(ctx context.Context, ref Ref, q ResourceQuery) (wire.L
 		}
 		q.Version = fmt.Sprint(version)
 	}
+	err = s.looking(ctx, ref, func() error { return s.listResources(ctx, ref, q, within, skip, &out) })
+	return out, err
+}
+
+func (s *Store) listResources(ctx context.Context, ref Ref, q ResourceQuery, within *scope, skip int, out *wire.List[wire.Resource]) error {
 	var sid uint64
 	var v *versionRec
 	var es []entry
-	err = s.view(func(tx *bbolt.Tx) error {
+	err := s.view(func(tx *bbolt.Tx) (err error) {
 		var rec *stateRec
 		if sid, rec, err = written(tx, ref); err != nil {
 			return err
@@ -55,7 +60,7 @@ func (s *Store) Resources(ctx context.Context, ref Ref, q ResourceQuery) (wire.L
 		return err
 	})
 	if err != nil {
-		return out, err
+		return err
 	}
 	scan, met := s.newChunkScan(sid, es), 0
 	err = scan.run(ctx, func(int) bool { return true }, func(_ int, t *tfstate.Token) error {
@@ -73,10 +78,10 @@ func (s *Store) Resources(ctx context.Context, ref Ref, q ResourceQuery) (wire.L
 		return nil
 	})
 	if err == nil && within != nil && met == 0 {
-		err = fault.New(fault.NotFound, "version %d of the state %s has nothing at %s", v.Version, ref.Name, within.text).
+		return fault.New(fault.NotFound, "version %d of the state %s has nothing at %s", v.Version, ref.Name, within.text).
 			WithNext("list what is there with: kl query resources %s; what was there with: kl query history %s --address ADDRESS", ref.Name, ref.Name)
 	}
-	return out, err
+	return err
 }
 
 // resourceOf describes an instance.

@@ -248,6 +248,9 @@ type Lock struct {
 	Mode    string   `json:"mode"` // exclusive, optimistic
 	Holders []Holder `json:"holders"`
 	Queue   []Waiter `json:"queue"`
+	// Runs have reserved parts of the state; in exclusive mode locks that are not
+	// for a plan wait for them.
+	Runs []RunBlock `json:"runs"`
 }
 
 // Holder is an open session: LockInfo as it was sent, and what the server
