@@ -229,7 +229,7 @@ func (p *pruning) after() {
 // holds.
 func TestPruneRandomHistories(t *testing.T) {
 	rules := [][2]int64{{0, 0}, {1, 0}, {3, 0}, {10, 0}, {0, 1}, {2, 3}, {0, 7}}
-	for n := range 8 {
+	for n := range 6 {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
 			seed := seedOf(t)
 			p := &pruning{r: rand.New(rand.NewPCG(seed, 5)), now: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), want: map[uint64][]byte{}, pinned: map[string]uint64{}}
@@ -243,7 +243,7 @@ func TestPruneRandomHistories(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.note(1)
-			for range 6 {
+			for range 4 {
 				k := rules[p.r.IntN(len(rules))]
 				p.patch(wire.EnvironmentPatch{KeepLast: &k[0], KeepDays: &k[1]})
 				for range 40 {
