@@ -21,7 +21,7 @@ func TestRetentionBoundsTheFile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	size, checkpoints := 400, 120
+	size, checkpoints := 250, 80
 	if os.Getenv("KL_FULL") != "" {
 		size, checkpoints = 10000, 1000
 	}
