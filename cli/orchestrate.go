@@ -186,12 +186,18 @@ func (r *inRun) mayApply(ctx context.Context, sp *spec, yes bool, agreed map[ter
 	}
 	var ends []terraform.Change
 	for _, c := range r.planned.Changes {
-		if c.Destroys() && !agreed[c] {
+		switch {
+		case agreed[c]:
+		case c.Destroys():
 			ends = append(ends, c)
+		case !r.scope.Contains(c.Scope()):
+			r.app.note("note: the plan would also %s, which what was named depends on", c)
+			agreed[c] = true
 		}
 	}
 	if len(ends) > 0 && !yes {
-		if err := r.confirm(ctx, "These would be destroyed or replaced in the state "+r.target.state+":\n"+changeLines(ends)+"Do you want that?"); err != nil {
+		r.app.note("\nThese would be destroyed or replaced in the state %s:\n%s", r.target.state, changeLines(ends))
+		if err := r.confirm(ctx, "Do you want that?"); err != nil {
 			return err
 		}
 	}
@@ -206,7 +212,7 @@ func changeLines(list []terraform.Change) string {
 	for _, c := range list {
 		b.WriteString("  " + c.String() + "\n")
 	}
-	return b.String()
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // reserve reserves what the plan writes and relies on. False means that others

@@ -27,9 +27,11 @@ func inRun(args ...string) []string {
 	return append([]string{"apply", "--orchestrated", "-no-color"}, args...)
 }
 
-func (s *server) runs(live bool) []wire.Run {
+func (s *server) runs(live bool) []wire.Run { return s.runsOf("prod", live) }
+
+func (s *server) runsOf(state string, live bool) []wire.Run {
 	s.tb.Helper()
-	list, err := client.Collect(s.client().Runs(s.ctx(), s.boot.EnvPublicID, "prod", live), 0)
+	list, err := client.Collect(s.client().Runs(s.ctx(), s.boot.EnvPublicID, state, live), 0)
 	if err != nil {
 		s.tb.Fatal(err)
 	}
