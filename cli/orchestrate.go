@@ -340,9 +340,9 @@ func (r *inRun) applyPlan(ctx context.Context) error {
 			total++
 		}
 	}
-	r.tell.set("%s", applying(0, total))
+	r.tell.set("%s", applying(r.run.ID, 0, total))
 	c := r.command
-	stdout, err := r.follow("stdout", &counting{p: r.tell, w: r.tell.over(c.Stdout), total: total})
+	stdout, err := r.follow("stdout", &counting{p: r.tell, w: r.tell.over(c.Stdout), run: r.run.ID, total: total})
 	if err != nil {
 		return err
 	}
