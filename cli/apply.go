@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kl/fault"
+	"kl/terraform"
 )
 
 // applyFlags are the flags of kl apply.
@@ -75,12 +76,12 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 		return err
 	}
 	defer r.close()
+	var scope *terraform.Scope
 	if f.scope.any() {
-		targets, err := r.scoped(ctx, &f.scope)
-		if err != nil {
+		if scope, err = r.scoped(ctx, &f.scope); err != nil {
 			return err
 		}
-		r.opts = append(r.opts, targets...)
+		r.opts = append(r.opts, optionsOf(targetArgs(scope))...)
 	}
 	opts, approve := take(r.opts, "auto-approve")
 	opts, saved := take(opts, "")
@@ -108,7 +109,11 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 			return err
 		}
 	}
-	if err := v.err(); err != nil {
+	err = v.err()
+	if err == nil && scope != nil {
+		err = r.nothingOutside(scope)
+	}
+	if err != nil {
 		return notApplied(err)
 	}
 	if !yes && v.Changes {

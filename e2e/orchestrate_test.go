@@ -331,6 +331,14 @@ func TestPlanSpec(t *testing.T) {
 		t.Errorf("the variable of the plan is not that of the apply: %q", got)
 	}
 	ana.wantKL(0, inRun("spec.json"), "nothing to do")
+	var done struct {
+		Run     wire.Run            `json:"run"`
+		Changes []map[string]string `json:"changes"`
+	}
+	r := ana.wantKL(0, inRun("-f", "ana.tf", "-var", "v=three", "--json"))
+	if err := json.Unmarshal([]byte(r.stdout), &done); err != nil || done.Run.Status != wire.RunFinished || done.Run.LastVersion != 4 || len(done.Changes) != 1 {
+		t.Errorf("--json: %+v, %v\n%s", done, err, r.stdout)
+	}
 	ana.wantKL(0, []string{"plan", "-f", "ana.tf", "-o", "spec.json", "-no-color", "-var", "v=two"})
 	ana.must("state", "rm", "terraform_data.ana")
 	ana.wantKL(2, inRun("spec.json"), "the plan would now create terraform_data.ana as well")

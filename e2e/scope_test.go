@@ -122,7 +122,8 @@ func TestScopeOfFiles(t *testing.T) {
 	if !strings.Contains(r.out, "nothing was applied") {
 		t.Errorf("it does not say that nothing was applied:\n%s", r.out)
 	}
-	w.wantKL(0, inRun("-f", "app.tf", "-f", "net.tf", "-var", "size=1", "--yes"))
+	w.wantKL(3, []string{"apply", "-f", "app.tf", "-var", "size=1", "--yes", "-no-color"}, "nothing was applied: the plan would delete terraform_data.subnet[1], which lies outside")
+	w.wantKL(0, []string{"apply", "-f", "app.tf", "-f", "net.tf", "-var", "size=1", "--yes", "-no-color"}, "0 added, 4 changed, 1 destroyed")
 	want(plan("-f", "net.tf", "-f", "app.tf", "-var", "size=1"), []string{})
 	w.wantKL(0, inRun("-f", "job.tf", "-f", "extra.tf.json", "-var", "size=1", "--yes"))
 	if r := w.run("plan", "-detailed-exitcode", "-var", "size=1"); r.code != 0 {
