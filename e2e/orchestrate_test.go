@@ -137,6 +137,11 @@ func TestKilledRunner(t *testing.T) {
 	ana.awaitGate("ana_gate", p)
 	p.kill()
 	run := s.theRun()
+	// what the client works with stays as long as it lives, and goes then
+	ana.wantKL(0, []string{"plan", "-f", "main.tf", "--target", "terraform_data.base", "-no-color"})
+	if left, _ := filepath.Glob(filepath.Join(scratch, "kl-run-*")); len(left) != 1 {
+		t.Errorf("the living client's directory: %v", left)
+	}
 	ana.openGate("ana_gate")
 	await(t, "the client's last write", func() bool { return slices.Contains(parseState(t, s.pull("prod")).names(), "ana_behind") })
 	b := ben.kl(inRun("-f", "ben.tf", "--wait", "1m")...)
@@ -146,10 +151,6 @@ func TestKilledRunner(t *testing.T) {
 		t.Errorf("the killed run: %+v, %v; want it expired, with a write", ended, err)
 	}
 	ana.wantNoChanges()
-	// what was left on the disk goes with the next run
-	if left, _ := filepath.Glob(filepath.Join(scratch, "kl-run-*")); len(left) != 1 {
-		t.Errorf("left by the killed runner: %v", left)
-	}
 	ana.wantKL(0, []string{"plan", "-f", "ana.tf", "-no-color"})
 	if left, _ := filepath.Glob(filepath.Join(scratch, "kl-*")); len(left) != 0 {
 		t.Errorf("still there after the next run: %v", left)
