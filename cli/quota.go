@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -228,6 +229,24 @@ func (a *app) countPlan(ctx context.Context, f terraformFlags, file string) (*tf
 
 // printVerdict prints what a check has found; warnings go to standard error.
 func (a *app) printVerdict(state string, q wire.QuotaCheck) error {
+	if err := a.printf("%s", verdictText(state, q)); err != nil {
+		return err
+	}
+	a.warnOf(q)
+	return nil
+}
+
+func (a *app) warnOf(q wire.QuotaCheck) {
+	for _, w := range q.Warnings {
+		a.note("warning: %s", w)
+	}
+	if q.Opaque {
+		a.note("warning: the state is opaque to the server, so what it holds is not counted")
+	}
+}
+
+// verdictText is a line for the state and one for its environment.
+func verdictText(state string, q wire.QuotaCheck) string {
 	line := func(what string, u wire.QuotaUse) string {
 		projected := u.Current
 		if u.Projected != nil {
@@ -245,39 +264,30 @@ func (a *app) printVerdict(state string, q wire.QuotaCheck) error {
 		meaning := map[string]string{"ok": "ok", "soft": "above a limit, and allowed", "hard": "above the hard limit"}[u.Status]
 		return fmt.Sprintf("quota of %s: %s now, %d afterwards (%+d); %s: %s\n", what, plural(u.Current, "resource instance", "resource instances"), projected, q.Delta, limits, cmp.Or(meaning, u.Status))
 	}
-	if err := a.printf("%s%s", line("the state "+state, q.State), line("its environment", q.Environment)); err != nil {
-		return err
-	}
-	for _, w := range q.Warnings {
-		a.note("warning: %s", w)
-	}
-	if q.Opaque {
-		a.note("warning: the state is opaque to the server, so what it holds is not counted")
-	}
-	return nil
+	return line("the state "+state, q.State) + line("its environment", q.Environment)
 }
 
 // quotaText is the line about limits in what kl state show prints; "" when
 // there are none.
 func quotaText(q wire.Quota) string {
-	text := ""
+	var parts []string
+	count := func(n int64) string { return strconv.FormatInt(n, 10) }
 	for _, u := range []struct {
-		what string
-		use  wire.QuotaUse
-	}{{"", q.State}, {"environment ", q.Environment}} {
+		what   string
+		use    wire.QuotaUse
+		number func(int64) string
+	}{{"", q.State, count}, {"environment ", q.Environment, count}, {"size ", q.Bytes, amount}, {"history ", q.HistoryBytes, amount}} {
 		if u.use.SoftLimit+u.use.HardLimit == 0 {
 			continue
 		}
-		if text != "" {
-			text += "; "
-		}
-		text += fmt.Sprintf("%s%d of %d", u.what, u.use.Current, cmp.Or(u.use.HardLimit, u.use.SoftLimit))
+		text := u.what + u.number(u.use.Current) + " of " + u.number(cmp.Or(u.use.HardLimit, u.use.SoftLimit))
 		switch n := u.use.Current; {
 		case u.use.HardLimit > 0 && n > u.use.HardLimit:
 			text += ", above the hard limit: it may only shrink"
 		case u.use.SoftLimit > 0 && n > u.use.SoftLimit:
-			text += fmt.Sprintf(", above the soft limit of %d", u.use.SoftLimit)
+			text += ", above the soft limit of " + u.number(u.use.SoftLimit)
 		}
+		parts = append(parts, text)
 	}
-	return text
+	return strings.Join(parts, "; ")
 }

@@ -97,9 +97,10 @@ func (rep *report) surface() *record {
 	for _, other := range rep.Records {
 		for _, m := range other.Met {
 			n[m.Shows]++
+			m.What = other.ID + ": " + m.What
 			r.Met = append(r.Met, m)
-			r.expect(m.HTTPRight, "%s: %s: the HTTP behaviour was not right", other.ID, m.What)
-			r.expect(m.Class != "unknown", "%s: %s: the class of the failure is not known", other.ID, m.What)
+			r.expect(m.HTTPRight, "%s: the HTTP behaviour was not right", m.What)
+			r.expect(m.Class != "unknown", "%s: the class of the failure is not known", m.What)
 		}
 	}
 	r.did("looked at the %d failures that were met on purpose", len(r.Met))
@@ -167,7 +168,7 @@ func (rep *report) markdown() string {
 	for _, bucket := range buckets {
 		p("- **%s**: %s\n", bucket, cmp.Or(strings.Join(rep.Buckets[bucket], ", "), "none"))
 	}
-	p("\nA scenario that failed is a likely bug; one in which something could not be seen is surprising;\none whose failures were not all shown clearly has weak messaging.\n\n## The rule for what is shown\n\n%s\n", rep.Rule)
+	p("\nA scenario that failed is a likely bug; one that was not played to its end is surprising;\none whose failures were not all shown clearly has weak messaging.\n\n## The rule for what is shown\n\n%s\n", rep.Rule)
 	p("\n## Scenarios\n\n| id | scenario | result | failures met | shown | took |\n|---|---|---|---|---|---|\n")
 	for _, r := range rep.Records {
 		var classes, shown []string
