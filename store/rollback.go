@@ -271,7 +271,7 @@ func dependents(out *wire.Rollback, doc []byte, ours map[string]bool, touched ma
 		}
 		*list = append(*list, d)
 	}
-	err := oldTokens(doc, tfstate.Context{}, func(t *tfstate.Token) {
+	err := oldTokens(doc, func(t *tfstate.Token) {
 		if t.Kind == tfstate.CutResource {
 			there[configAddress(t.Resource.Address())] = true
 			return

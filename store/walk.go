@@ -418,10 +418,9 @@ func (w *walk) splices() (sp []splice, deaths []uint64) {
 	return sp, deaths
 }
 
-// oldTokens scans a stretch of a stored document, or all of it, and adds its
-// elements.
-func oldTokens(b []byte, ctx tfstate.Context, add func(t *tfstate.Token)) error {
-	return scanTokens(b, ctx, true, add)
+// oldTokens scans a stored document and adds its elements.
+func oldTokens(b []byte, add func(t *tfstate.Token)) error {
+	return scanTokens(b, tfstate.Context{}, true, add)
 }
 
 func scanTokens(b []byte, ctx tfstate.Context, reordered bool, add func(t *tfstate.Token)) error {
