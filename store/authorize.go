@@ -16,7 +16,7 @@ func (s *Store) Authenticate(_ context.Context, secret string) (auth.Principal, 
 	var p auth.Principal
 	now := s.now()
 	err := s.view(func(tx *bbolt.Tx) error {
-		t, err := tokenBySecret(tx, secret)
+		t, err := s.tokenBySecret(tx, secret)
 		if err != nil {
 			return err
 		}
@@ -24,7 +24,7 @@ func (s *Store) Authenticate(_ context.Context, secret string) (auth.Principal, 
 		if err := t.active(now); err != nil || t.User == "" {
 			return err
 		}
-		u, ok, err := getRec[userRec](tx, bUser, []byte(t.User))
+		u, ok, err := s.users.get(tx, bUser, []byte(t.User))
 		if err == nil && (!ok || !u.DeletedAt.IsZero()) {
 			err = userGone(t.Name)
 		}

@@ -137,7 +137,14 @@ func (s *Store) baseBytes(p *plan, f fresh) ([]byte, error) {
 }
 
 // find reads the record of a state. The code is not_found when there is none.
-func find(tx *bbolt.Tx, ref Ref) (uint64, *stateRec, error) {
+func find(tx *bbolt.Tx, ref Ref) (uint64, *stateRec, error) { return findBy(tx, ref, getRec[stateRec]) }
+
+// find is the same, for what every request does.
+func (s *Store) find(tx *bbolt.Tx, ref Ref) (uint64, *stateRec, error) {
+	return findBy(tx, ref, s.heads.get)
+}
+
+func findBy(tx *bbolt.Tx, ref Ref, read func(tx *bbolt.Tx, bucket, k []byte) (*stateRec, bool, error)) (uint64, *stateRec, error) {
 	k := peek(tx, bName, pair(ref.Environment, ref.Name))
 	if k == nil {
 		return 0, nil, noState(ref)
@@ -146,7 +153,7 @@ func find(tx *bbolt.Tx, ref Ref) (uint64, *stateRec, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	r, ok, err := getRec[stateRec](tx, bState, k)
+	r, ok, err := read(tx, bState, k)
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: state %d has a name but no record", errRecord, sid)
 	}
@@ -181,13 +188,16 @@ func (s *Store) Version(ctx context.Context, ref Ref, version string) (*Snapshot
 func (s *Store) open(ctx context.Context, ref Ref, version string, plane bool) (*Snapshot, error) {
 	var sid uint64
 	var rec *stateRec
-	var v *versionRec
+	var v *versionMeta
 	var es []entry
 	var body *Body
 	l := s.peek(ref)
 	err := s.view(func(tx *bbolt.Tx) (err error) {
-		if sid, rec, err = written(tx, ref); err != nil {
+		if sid, rec, err = s.find(tx, ref); err != nil {
 			return err
+		}
+		if rec.Head == 0 {
+			return noState(ref)
 		}
 		if plane && rec.Lifecycle == lifecycleDeleted {
 			return deleted(ref, rec)
@@ -196,15 +206,22 @@ func (s *Store) open(ctx context.Context, ref Ref, version string, plane bool) (
 		if err != nil {
 			return err
 		}
-		if v, err = getVersion(tx, sid, n); err != nil {
+		var h *head
+		if n == rec.Head && l != nil {
+			h, body = s.cache.find(l, sid, n)
+		}
+		if h != nil && h.meta != nil && plane {
+			v, es = h.meta, h.entries
+			return nil
+		}
+		r, err := getVersion(tx, sid, n)
+		if err != nil {
 			return err
 		}
-		if n == rec.Head && l != nil {
-			var h *head
-			if h, body = s.cache.find(l, sid, n); h != nil {
-				es = h.entries
-				return nil
-			}
+		v = &r.versionMeta
+		if h != nil {
+			es = h.entries
+			return nil
 		}
 		es, err = manifestOf(tx, sid, n)
 		return err
@@ -235,7 +252,7 @@ func (s *Store) open(ctx context.Context, ref Ref, version string, plane bool) (
 
 // loadHead decodes a head into memory, keeps it there for the next reader and
 // returns a reference to it.
-func (s *Store) loadHead(ctx context.Context, ref Ref, sid uint64, v *versionRec, es []entry) (*Body, error) {
+func (s *Store) loadHead(ctx context.Context, ref Ref, sid uint64, v *versionMeta, es []entry) (*Body, error) {
 	if err := s.flight.Acquire(ctx, v.Bytes); err != nil {
 		return nil, err
 	}
@@ -265,7 +282,7 @@ func (s *Store) loadHead(ctx context.Context, ref Ref, sid uint64, v *versionRec
 	case l.write <- struct{}{}:
 		if h, old := s.cache.find(l, sid, v.Version); h == nil || old == nil {
 			b.refs.Add(1)
-			n := &head{sid: sid, version: v.Version, entries: es, lastTop: v.top(), body: b, bodyBytes: v.Bytes}
+			n := &head{sid: sid, version: v.Version, meta: v, entries: es, lastTop: v.top(), body: b, bodyBytes: v.Bytes}
 			if h != nil {
 				n.ids = h.ids
 			}
@@ -279,7 +296,7 @@ func (s *Store) loadHead(ctx context.Context, ref Ref, sid uint64, v *versionRec
 	return b, nil
 }
 
-func (v *versionRec) top() topState { return topState{v.Serial, v.Lineage, v.TerraformVersion} }
+func (v *versionMeta) top() topState { return topState{v.Serial, v.Lineage, v.TerraformVersion} }
 
 // peek returns the memory of a state if there is any.
 func (s *Store) peek(ref Ref) *live {
@@ -344,7 +361,7 @@ func resolve(tx *bbolt.Tx, sid uint64, rec *stateRec, ref string) (uint64, error
 }
 
 // wire is the version as the API shows it, without tags.
-func (v *versionRec) wire() wire.Version {
+func (v *versionMeta) wire() wire.Version {
 	return wire.Version{
 		Version: v.Version, Serial: v.Serial, Lineage: v.Lineage, TerraformVersion: v.TerraformVersion, CreatedAt: v.CreatedAt,
 		Principal: v.Principal, Who: v.Who, LockID: v.LockID, RunID: v.RunID, Source: v.Source, ResourceCount: v.Managed,

@@ -49,6 +49,10 @@ type Store struct {
 	cache  headCache
 	envs   memo[environmentRec]
 	spaces memo[workspaceRec]
+	tokens memo[tokenRec]
+	users  memo[userRec]
+	heads  memo[stateRec]
+	locks  memo[sessionRec]
 
 	mu    sync.Mutex
 	lives map[Ref]*live

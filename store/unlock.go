@@ -27,7 +27,7 @@ func (s *Store) Unlock(ctx context.Context, r UnlockRequest) error {
 	}
 	l := s.live(r.Ref)
 	err := s.commit.do(ctx, 1024, func(tx *bbolt.Tx) error {
-		sid, _, err := find(tx, r.Ref)
+		sid, _, err := s.find(tx, r.Ref)
 		if err != nil {
 			return notLocked(r, err)
 		}
@@ -67,7 +67,7 @@ var errReleased = errors.New("released already")
 // toRelease finds the session that an UNLOCK means.
 func (s *Store) toRelease(tx *bbolt.Tx, sid uint64, r *UnlockRequest) (*sessionRec, error) {
 	var holders []*sessionRec
-	err := eachRec(tx, bSession, u64(sid), func(_ []byte, h *sessionRec) (bool, error) {
+	err := s.eachLock(tx, sid, func(h *sessionRec) (bool, error) {
 		holders = append(holders, h)
 		return true, nil
 	})
@@ -119,7 +119,9 @@ func releasedLocks(tx *bbolt.Tx, sid uint64) (ids []string, err error) {
 
 // endSession removes a session and remembers its ID.
 func (s *Store) endSession(tx *bbolt.Tx, sid uint64, h *sessionRec, ref Ref, by Actor, kind string) error {
-	if err := errors.Join(del(tx, bSession, keyS(sid, h.Info.ID)), putOverlay(tx, sid, h.Info.ID, nil)); err != nil {
+	k := keyS(sid, h.Info.ID)
+	s.locks.forget(k)
+	if err := errors.Join(del(tx, bSession, k), putOverlay(tx, sid, h.Info.ID, nil)); err != nil {
 		return err
 	}
 	ids, err := releasedLocks(tx, sid)

@@ -115,7 +115,7 @@ func (s *Store) writeOnce(ctx context.Context, l *live, r *WriteRequest) (Writte
 	case err != nil:
 		return Written{}, err
 	}
-	s.remember(l, p, w.sid, w.out.Version)
+	s.remember(l, p, w.sid, w.meta)
 	return w.out, nil
 }
 
@@ -135,6 +135,7 @@ type writing struct {
 	sid  uint64
 	cur  *stateRec
 	sess *sessionRec
+	meta *versionMeta // of the version that was put
 	out  Written
 }
 
@@ -142,7 +143,7 @@ type writing struct {
 func (s *Store) loadBase(l *live, r *WriteRequest) (*base, error) {
 	b := &base{}
 	err := s.view(func(tx *bbolt.Tx) error {
-		sid, rec, err := find(tx, r.Ref)
+		sid, rec, err := s.find(tx, r.Ref)
 		if fault.Is(err, fault.NotFound) {
 			return nil
 		}
@@ -155,7 +156,7 @@ func (s *Store) loadBase(l *live, r *WriteRequest) (*base, error) {
 			return err
 		}
 		b.mode = modeOf(env, rec)
-		sess, ok, err := getRec[sessionRec](tx, bSession, keyS(sid, r.LockID))
+		sess, ok, err := s.locks.get(tx, bSession, keyS(sid, r.LockID))
 		if err != nil {
 			return err
 		}
@@ -223,7 +224,7 @@ func (s *Store) judgeState(tx *bbolt.Tx, w *writing) error {
 		return err
 	}
 	var err error
-	w.sid, w.cur, err = find(tx, r.Ref)
+	w.sid, w.cur, err = s.find(tx, r.Ref)
 	if fault.Is(err, fault.NotFound) {
 		w.sid, w.cur, err = 0, s.newState(r.Ref), nil
 	}
@@ -241,9 +242,9 @@ func (s *Store) judgeState(tx *bbolt.Tx, w *writing) error {
 func (s *Store) judgeSession(tx *bbolt.Tx, w *writing) error {
 	r, sha := w.r, w.r.Body.SHA256()
 	if r.LockID == "" {
-		return judgeUnlocked(tx, w, sha[:])
+		return s.judgeUnlocked(tx, w, sha[:])
 	}
-	sess, ok, err := getRec[sessionRec](tx, bSession, keyS(w.sid, r.LockID))
+	sess, ok, err := s.locks.get(tx, bSession, keyS(w.sid, r.LockID))
 	switch {
 	case err != nil:
 		return err
@@ -268,10 +269,10 @@ func (s *Store) judgeSession(tx *bbolt.Tx, w *writing) error {
 }
 
 // judgeUnlocked decides on a write whose client holds no lock.
-func judgeUnlocked(tx *bbolt.Tx, w *writing, sha []byte) error {
+func (s *Store) judgeUnlocked(tx *bbolt.Tx, w *writing, sha []byte) error {
 	r, cur := w.r, w.cur
 	var holder *sessionRec
-	err := eachRec(tx, bSession, u64(w.sid), func(_ []byte, h *sessionRec) (bool, error) {
+	err := s.eachLock(tx, w.sid, func(h *sessionRec) (bool, error) {
 		holder = h
 		return false, nil
 	})
@@ -334,10 +335,10 @@ func (s *Store) store(tx *bbolt.Tx, w *writing) error {
 	}
 	n := *cur
 	n.follow(v, p, now)
-	if err := putRec(tx, bState, u64(w.sid), &n); err != nil {
+	if err := s.heads.put(tx, bState, u64(w.sid), &n); err != nil {
 		return err
 	}
-	if err := w.noteSession(tx, v, now); err != nil {
+	if err := s.noteSession(tx, w, v, now); err != nil {
 		return err
 	}
 	for i := range w.settled {
@@ -345,6 +346,8 @@ func (s *Store) store(tx *bbolt.Tx, w *writing) error {
 			return err
 		}
 	}
+	meta := v.versionMeta // without the lists beside it
+	w.meta = &meta
 	w.out.Version, w.out.Serial, w.out.Merged = v.Version, v.Serial, v.Source == sourceMerge
 	detail := map[string]any{"source": v.Source, "lock_id": v.LockID, "added": v.Added, "changed": v.Changed, "removed": v.Removed}
 	if v.Forced {
@@ -376,7 +379,7 @@ func (r *stateRec) follow(v *versionRec, p *plan, now time.Time) {
 }
 
 // noteSession notes in the session what its client has sent and now sees.
-func (w *writing) noteSession(tx *bbolt.Tx, v *versionRec, now time.Time) error {
+func (s *Store) noteSession(tx *bbolt.Tx, w *writing, v *versionRec, now time.Time) error {
 	if w.sess == nil {
 		return nil
 	}
@@ -384,7 +387,7 @@ func (w *writing) noteSession(tx *bbolt.Tx, v *versionRec, now time.Time) error 
 	w.sess.LastActivity, w.sess.LastCheckpoint = now, now
 	w.sess.Checkpoints++
 	w.sess.BaseVersion, w.sess.LastVersion, w.sess.LastSerial, w.sess.LastSHA256 = v.Version, v.Version, w.ours.serial, sha[:]
-	if err := putRec(tx, bSession, keyS(w.sid, w.sess.Info.ID), w.sess); err != nil {
+	if err := s.locks.put(tx, bSession, keyS(w.sid, w.sess.Info.ID), w.sess); err != nil {
 		return err
 	}
 	return putOverlay(tx, w.sid, w.sess.Info.ID, w.overlay)
@@ -470,8 +473,8 @@ func putVersion(tx *bbolt.Tx, sid uint64, v *versionRec, p *plan) error {
 }
 
 // remember makes the accepted version the head in memory.
-func (s *Store) remember(l *live, p *plan, sid, version uint64) {
-	h := &head{sid: sid, version: version, entries: p.entries, lastTop: p.top, ids: p.identities()}
+func (s *Store) remember(l *live, p *plan, sid uint64, v *versionMeta) {
+	h := &head{sid: sid, version: v.Version, meta: v, entries: p.entries, lastTop: p.top, ids: p.identities()}
 	if p.body.ref() {
 		h.body, h.bodyBytes = p.body, int64(p.body.Len())
 	}
