@@ -22,7 +22,7 @@ const (
 const (
 	formRaw  = 0
 	formS2   = 1
-	formZstd = 2 // of records, never of chunks
+	formZstd = 2 // of long records, never of chunks
 )
 
 // maxChunk bounds what one chunk decodes to.
@@ -67,29 +67,36 @@ func newCodec(dict uint16, raw []byte) *codec {
 }
 
 // encode returns the stored form of raw, a patch of base when base is given
-// and that is worth it.
-func (c *codec) encode(raw, base []byte) (stored []byte, patched bool) {
+// and that is worth it. work is memory to work in, workFor(raw) of it: what is
+// kept until the commit should not hold the spare room.
+func (c *codec) encode(work, raw, base []byte) (stored []byte, patched bool) {
 	if base != nil {
 		p, q := common(base, raw)
 		// a patch of most of the chunk would only make the next one's base older
 		if mid := raw[p : len(raw)-q]; len(mid) <= len(raw)/2 {
-			out := c.header(codecPatch)
+			out := c.header(work, codecPatch)
 			out = binary.AppendUvarint(out, uint64(p))
 			out = binary.AppendUvarint(out, uint64(q))
-			return c.body(out, mid), true
+			return slices.Clone(c.body(out, mid)), true
 		}
 	}
-	return c.body(c.header(codecWhole), raw), false
+	return slices.Clone(c.body(c.header(work, codecWhole), raw)), false
 }
 
-func (c *codec) header(kind byte) []byte {
-	return binary.BigEndian.AppendUint16([]byte{kind}, c.dict)
+// workFor is how much memory it takes to encode raw.
+func workFor(raw []byte) int {
+	const header = 3 + 2*binary.MaxVarintLen64 + 1
+	return header + max(s2.MaxEncodedLen(len(raw)), len(raw))
+}
+
+func (c *codec) header(work []byte, kind byte) []byte {
+	return binary.BigEndian.AppendUint16(append(work[:0], kind), c.dict)
 }
 
 // body appends raw to out, compressed if that helps: the byte before says.
 func (c *codec) body(out, raw []byte) []byte {
 	n := len(out) + 1
-	out = slices.Grow(append(out, formS2), max(s2.MaxEncodedLen(len(raw)), len(raw)))
+	out = append(out, formS2)
 	var enc []byte
 	if dst := out[n : n+s2.MaxEncodedLen(len(raw))]; c.d != nil {
 		enc = c.d.Encode(dst, raw)
@@ -97,7 +104,7 @@ func (c *codec) body(out, raw []byte) []byte {
 		enc = s2.Encode(dst, raw)
 	}
 	if len(enc) < len(raw) {
-		return slices.Clone(out[:n+len(enc)]) // what is kept until the commit should not hold the spare room
+		return out[:n+len(enc)]
 	}
 	out[n-1] = formRaw
 	return append(out, raw...)
@@ -172,15 +179,23 @@ func (c *codec) unbody(dst, b []byte) ([]byte, error) {
 // which do not overlap in either.
 func common(a, b []byte) (prefix, suffix int) {
 	n := min(len(a), len(b))
+	for prefix+8 <= n && word(a[prefix:]) == word(b[prefix:]) {
+		prefix += 8
+	}
 	for prefix < n && a[prefix] == b[prefix] {
 		prefix++
 	}
 	n -= prefix
+	for suffix+8 <= n && word(a[len(a)-suffix-8:]) == word(b[len(b)-suffix-8:]) {
+		suffix += 8
+	}
 	for suffix < n && a[len(a)-1-suffix] == b[len(b)-1-suffix] {
 		suffix++
 	}
 	return prefix, suffix
 }
+
+func word(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
 
 // codecCache keeps the dictionaries of the states used last.
 type codecCache struct {
@@ -242,9 +257,9 @@ func (cc *codecCache) add(k codecKey, c *codec) *codec {
 	return c
 }
 
-// Records are few and may be long, so that zstd, which is slower and denser
-// than what chunks are kept in, is worth its time. Encoder and decoder are safe
-// for concurrent use.
+// Long records are few, so that zstd, which is slower and denser than what
+// chunks are kept in, is worth its time. Encoder and decoder are safe for
+// concurrent use.
 var (
 	recordEncoder = must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false), zstd.WithZeroFrames(true)))
 	recordDecoder = must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxChunk)))
@@ -257,9 +272,21 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// packQuick is the size up to which records are compressed with S2: each write
+// has one of its own, and zstd would save a few hundred bytes in ten times the
+// time.
+const packQuick = 4 << 10
+
 // pack compresses a record if that helps.
 func pack(raw []byte) []byte {
-	out := recordEncoder.EncodeAll(raw, []byte{formZstd})
+	var out []byte
+	if len(raw) <= packQuick {
+		out = make([]byte, 1+s2.MaxEncodedLen(len(raw)))
+		out[0] = formS2
+		out = out[:1+len(s2.Encode(out[1:], raw))]
+	} else {
+		out = recordEncoder.EncodeAll(raw, []byte{formZstd})
+	}
 	if len(out) <= len(raw) {
 		return out
 	}
@@ -274,10 +301,19 @@ func unpack(b []byte) ([]byte, error) {
 	if b[0] == formRaw {
 		return append([]byte(nil), b[1:]...), nil
 	}
-	if b[0] != formZstd {
+	var out []byte
+	var err error
+	switch b[0] {
+	case formS2:
+		if n, _ := s2.DecodedLen(b[1:]); n > packQuick {
+			return nil, errDamaged
+		}
+		out, err = s2.Decode(nil, b[1:])
+	case formZstd:
+		out, err = recordDecoder.DecodeAll(b[1:], nil)
+	default:
 		return nil, errDamaged
 	}
-	out, err := recordDecoder.DecodeAll(b[1:], nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}

@@ -199,6 +199,7 @@ func (s *Store) oldItems(p *plan, regions []region, c *counts, reordered bool) (
 		if err != nil {
 			return nil, err
 		}
+		was = slices.Grow(was, itemsIn(len(old)))
 		err = scanTokens(old, r.ctx, reordered, func(t *tfstate.Token) {
 			n.token(t, -1)
 			if t.Kind != tfstate.CutResource {
@@ -384,7 +385,10 @@ func (s *Store) compress(p *plan) error {
 				return err
 			}
 		}
-		stored, patched := p.codec.encode(body[f.start:f.end], base)
+		raw := body[f.start:f.end]
+		work := s.bufs.get(workFor(raw))
+		stored, patched := p.codec.encode(work, raw, base)
+		s.bufs.put(work)
 		if !patched {
 			e.base = 0
 		}
