@@ -38,6 +38,10 @@ var mayImport = map[string][]string{
 	"web":       {},
 	"kltest":    {"server", "client", "store", "auth", "tfstate", "fault", "wire"},
 	"e2e":       {}, // tests only
+
+	// programs around the product use it as others do: by its binary and its API
+	"scripts/rig":           {"client", "wire"},
+	"examples/coordination": {"scripts/rig", "client", "fault", "wire"},
 }
 
 // testOnly packages are imported by tests and by nothing else.

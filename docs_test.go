@@ -58,7 +58,9 @@ func catalogue() string {
 // in e2e compare the texts in backquotes with the real client's screen.
 func printed(c fault.Code) string {
 	const atWork = "`HTTP error: %d` (apply at work)"
-	onlyKL := []fault.Code{fault.ParameterInvalid, fault.MethodNotAllowed, fault.LockInfoInvalid, fault.FileInvalid, fault.FileInUse}
+	onlyKL := []fault.Code{fault.ParameterInvalid, fault.MethodNotAllowed, fault.LockInfoInvalid, fault.FileInvalid, fault.FileInUse,
+		fault.QueryInvalid, fault.QueryNotAllowed, fault.QueryTimeout, fault.QueryMemory, fault.QueryAnswer,
+	}
 	i := c.Info()
 	switch {
 	case slices.Contains(onlyKL, c):
@@ -99,7 +101,12 @@ func TestLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages = append(pages, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "ARCHITECTURE.md", "examples/big-state/README.md")
+	pages = append(pages, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "ARCHITECTURE.md")
+	examples, err := filepath.Glob("examples/*/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = append(pages, examples...)
 	for _, page := range pages {
 		for _, match := range link.FindAllSubmatch(read(t, page), -1) {
 			target := filepath.Join(filepath.Dir(page), filepath.FromSlash(string(match[1])))

@@ -68,6 +68,9 @@ func run(ctx context.Context, args []string, env Env) int {
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if code, ok := silent(err); ok {
+		return code
+	}
 	if err != nil {
 		// --json may stand behind a flag that is not understood
 		a.asJSON = a.asJSON || slices.Contains(args, "--json")
@@ -87,10 +90,15 @@ Start with "kl serve": it creates the file and prints a backend block to paste.
 The other commands talk to a running server. They find it, and the state, in
 the flags, in KL_ variables, in TF_HTTP_ variables, in the Terraform
 directory they run in, and in ~/.config/kl/config.toml, in this order.`,
-		Args:              cobra.ArbitraryArgs,
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.bind(cmd) },
+		Args:          cobra.ArbitraryArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.DisableFlagParsing {
+				return nil // it parses its flags itself, and binds them then
+			}
+			return a.bind(cmd)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cmd.Help()
@@ -109,8 +117,10 @@ directory they run in, and in ~/.config/kl/config.toml, in this order.`,
 	root.AddCommand(
 		a.serveCmd(), a.initCmd(), a.checkCmd(), a.versionCmd(),
 		a.backendCmd(), a.stateCmd(), a.lockCmd(), a.historyCmd(), a.recoverCmd(),
-		a.whyCmd(), a.eventsCmd(), a.doctorCmd(), a.envCmd(), a.tokenCmd(), a.loginCmd(), a.whoamiCmd(),
+		a.tagCmd(), a.whyCmd(), a.eventsCmd(), a.doctorCmd(), a.envCmd(), a.tokenCmd(), a.loginCmd(), a.whoamiCmd(),
 		a.workspaceCmd(), a.userCmd(), a.memberCmd(), a.patCmd(), a.grantCmd(),
+		a.quotaCmd(), a.planCmd(), a.applyCmd(),
+		a.queryCmd(), a.graphCmd(),
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

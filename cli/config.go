@@ -77,7 +77,7 @@ func (a *app) bind(cmd *cobra.Command) error {
 	a.config = cfg
 	var failed error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if failed != nil || f.Changed || f.Name == "help" || f.Name == "config" {
+		if failed != nil || f.Changed && !serverLeft(f) || f.Name == "help" || f.Name == "config" {
 			return
 		}
 		source := variable(f.Name)

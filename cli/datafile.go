@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"kl/fault"
 	"kl/store"
@@ -28,10 +29,10 @@ type dataFile struct {
 
 // openData opens the data file for reading and writing and creates it when it
 // is not there.
-func (a *app) openData(path string) (*dataFile, error) {
+func (a *app) openData(path string, runLease time.Duration) (*dataFile, error) {
 	_, err := os.Lstat(path)
 	d := &dataFile{path: path, fresh: errors.Is(err, fs.ErrNotExist)}
-	if d.Store, err = store.Open(store.Options{Path: path, Now: a.env.Now}); err != nil {
+	if d.Store, err = store.Open(store.Options{Path: path, Now: a.env.Now, RunLease: runLease}); err != nil {
 		return nil, err
 	}
 	return d, nil

@@ -57,7 +57,7 @@ func (a *app) doctorCmd() *cobra.Command {
 		Long: `Look at all that stands between Terraform and its state, in the order in which a request
 meets it: the address and where it comes from, the connection and its certificate, the
 clock, the credentials, the path, the role, holds on workspace and state, the lock, and
-refused writes. The first thing that is wrong is told with a next step and decides the
+refused writes, and limits. The first thing that is wrong is told with a next step and decides the
 exit code. It takes no lock and changes nothing.`,
 		Example: "  cd my-terraform-directory && kl doctor\n  kl doctor demo --json",
 		Args:    between(0, 1),
@@ -102,6 +102,7 @@ func (d *doctor) run(ctx context.Context, state string) {
 		{"lifecycle", d.lifecycle},
 		{"lock", d.lock},
 		{"refused writes", d.refused},
+		{"quota", d.quota},
 	} {
 		if d.failed != nil {
 			d.add(finding{Check: c.name, Result: checkSkipped, Detail: "not looked at"})
@@ -375,4 +376,33 @@ func (d *doctor) refused(ctx context.Context) (string, error) {
 	d.warn("refused writes", fmt.Sprintf("kl recover list --state %s", s.Name),
 		"%s for recovery; while one of your own tells of objects that the state does not know, an apply is held back", plural(int64(s.RefusedOpen), "waits", "wait"))
 	return "", nil
+}
+
+// quota looks whether anything may still be added.
+func (d *doctor) quota(ctx context.Context) (string, error) {
+	t := d.target
+	if t.state == "" || !environmentID.MatchString(t.environment) {
+		return "not known without a state", nil
+	}
+	q, err := d.terraformsClient().Quota(ctx, t.environment, t.state)
+	switch {
+	case fault.Is(err, fault.RoleTooLow), fault.Is(err, fault.NotFound): // these may read no more than outputs, or the server is older
+		return "not known to these credentials", nil
+	case err != nil:
+		return "", err
+	}
+	text := quotaText(q)
+	full := func(u wire.QuotaUse) bool { return u.RemainingHard != nil && *u.RemainingHard <= 0 }
+	switch next := fmt.Sprintf("kl quota remaining %s", t.state); {
+	case full(q.State), full(q.Environment):
+		d.warn("quota", next, "%s: nothing may be added", text)
+		return "", nil
+	case full(q.Bytes), full(q.HistoryBytes):
+		d.warn("quota", next, "the state may not grow: its size has met a limit")
+		return "", nil
+	case q.State.RemainingSoft != nil && *q.State.RemainingSoft < 0, q.Environment.RemainingSoft != nil && *q.Environment.RemainingSoft < 0:
+		d.warn("quota", next, "%s", text)
+		return "", nil
+	}
+	return cmp.Or(text, "there is no limit"), nil
 }

@@ -65,7 +65,7 @@ func (a *app) printEnvironment(e wire.Environment) error {
 	if e.RecoveryHold {
 		hold = "on: an apply waits until refused writes are settled"
 	}
-	return a.printPairs([][2]string{
+	pairs := [][2]string{
 		{"environment", e.EnvPublicID},
 		{"slug", e.Slug},
 		{"workspace", e.WorkspaceID},
@@ -75,7 +75,8 @@ func (a *app) printEnvironment(e wire.Environment) error {
 		{"max terraform version", newest},
 		{"refused writes kept", strconv.FormatInt(e.RefusedKeepLast, 10) + ", for " + plural(e.RefusedKeepDays, "day", "days") + ", " + amount(e.RefusedKeepBytes)},
 		{"created", when(e.CreatedAt)},
-	})
+	}
+	return a.printPairs(append(pairs, limitPairs(e)...))
 }
 
 // modeText says what a lock mode means.
@@ -92,6 +93,7 @@ type envFlags struct {
 	hold                      bool
 	ttl                       time.Duration
 	keepLast, keepBytes, days int64
+	limits                    wire.LimitsPatch
 }
 
 func (f *envFlags) add(cmd *cobra.Command) {
@@ -103,11 +105,12 @@ func (f *envFlags) add(cmd *cobra.Command) {
 	fs.Int64Var(&f.keepLast, "refused-keep-last", 0, "refused writes to keep, the newest; 0 for all")
 	fs.Int64Var(&f.keepBytes, "refused-keep-bytes", 0, "stored bytes of refused writes to keep; 0 for all")
 	fs.Int64Var(&f.days, "refused-keep-days", 0, "days to keep refused writes; 0 for ever")
+	addLimits(cmd, &f.limits)
 }
 
 // patch is what was given on the command line.
 func (f *envFlags) patch(cmd *cobra.Command) (wire.EnvironmentPatch, error) {
-	var p wire.EnvironmentPatch
+	p := wire.EnvironmentPatch{LimitsPatch: f.limits}
 	changed := cmd.Flags().Changed
 	if changed("lock-mode") {
 		p.LockMode = &f.mode

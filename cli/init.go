@@ -29,7 +29,7 @@ that of --external-url, or else of --listen.`,
 				return fault.Wrap(fault.FileInvalid, err, "%s is there already; init does not touch it", data).
 					WithNext("serve it with: kl serve --data %s; or name another file", data)
 			}
-			d, err := a.openData(data)
+			d, err := a.openData(data, 0)
 			if err != nil {
 				return err
 			}

@@ -25,12 +25,16 @@ type serveOptions struct {
 	cert, key              string
 	logFormat              string
 	maxBody                size
+	runLease               time.Duration
 }
 
 func (o serveOptions) validate(cmd *cobra.Command) error {
 	var errs []error
 	if (o.cert == "") != (o.key == "") {
 		errs = append(errs, usage(cmd, "--tls-cert and --tls-key belong together, but one of them is missing"))
+	}
+	if o.runLease < time.Second {
+		errs = append(errs, usage(cmd, "--run-lease %s is shorter than a second", o.runLease))
 	}
 	if o.logFormat != "console" && o.logFormat != "json" {
 		errs = append(errs, usage(cmd, "--log-format is %q; it can be console or json", o.logFormat))
@@ -87,6 +91,7 @@ within 30 seconds, closes the file and exits with 0.`,
 	f.StringVar(&o.key, "tls-key", "", "PEM file with the certificate's key")
 	f.StringVar(&o.logFormat, "log-format", "console", "console or json")
 	f.Var(&o.maxBody, "max-body", "largest state that is taken")
+	f.DurationVar(&o.runLease, "run-lease", 15*time.Minute, "how long a run lives after its last request")
 	return cmd
 }
 
@@ -121,7 +126,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	// harmless after Serve, which closes it too
 	defer func() { _ = ln.Close() }()
-	d, err := a.openData(o.data)
+	d, err := a.openData(o.data, o.runLease)
 	if err != nil {
 		return err
 	}

@@ -102,20 +102,25 @@ refused writes that wait for recovery. The bytes are printed by kl state pull.`,
 					return err
 				}
 			}
+			q, err := t.Quota(cmd.Context(), t.environment, t.state)
+			if err != nil && !fault.Is(err, fault.NotFound) { // a server from before there were limits
+				return err
+			}
 			if a.asJSON {
 				return a.printJSON(struct {
 					wire.State
 					Lock    wire.Lock      `json:"lock"`
 					Refused []wire.Refused `json:"refused"`
-				}{s, l, open})
+					Counts  wire.Quota     `json:"counts"` // against the limits that hold
+				}{s, l, open, q})
 			}
-			return a.printState(s, l, open)
+			return a.printState(s, l, q, open)
 		},
 		ValidArgsFunction: a.completeState,
 	}
 }
 
-func (a *app) printState(s wire.State, l wire.Lock, open []wire.Refused) error {
+func (a *app) printState(s wire.State, l wire.Lock, q wire.Quota, open []wire.Refused) error {
 	count := plural(s.ResourceCount, "resource", "resources")
 	if s.InstanceCount != s.ResourceCount {
 		count += ", with data sources and deposed ones " + plural(s.InstanceCount, "instance", "instances")
@@ -137,6 +142,9 @@ func (a *app) printState(s wire.State, l wire.Lock, open []wire.Refused) error {
 		{"size", amount(s.Bytes)},
 		{"updated", strings.TrimSpace(when(s.UpdatedAt) + " (" + a.ago(s.UpdatedAt) + ")")},
 		{"lock mode", modeText(s.LockMode)},
+	}
+	if text := quotaText(q); text != "" {
+		pairs = append(pairs, [2]string{"quota", text})
 	}
 	if s.RefusedOpen > 0 {
 		pairs = append(pairs, [2]string{"refused", plural(int64(s.RefusedOpen), "write waits", "writes wait") + " for recovery: kl recover list --state " + s.Name})
@@ -219,7 +227,7 @@ in the trash only a version that is named is printed.`,
 		},
 		ValidArgsFunction: a.completeState,
 	}
-	cmd.Flags().StringVar(&ref, "version", "", "version number, @N, serial:N, or head (default the newest)")
+	cmd.Flags().StringVar(&ref, "version", "", "version number, @N, serial:N, a tag, or head (default the newest)")
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -51,16 +52,19 @@ func (c *Client) refusal(res *http.Response) error {
 	id := res.Header.Get(wire.HeaderRequestID)
 	var p wire.Problem
 	if json.Unmarshal(b, &p) == nil && p.Code != "" && p.Detail != "" {
-		e := &fault.Error{Code: knownCode(p), Detail: p.Detail, Next: p.NextStep, Details: fault.Details(p.Extra)}
-		if string(e.Code) != p.Code {
-			e = e.With(detailCode, p.Code)
-		}
-		if p.RequestID != "" {
-			id = p.RequestID
-		}
-		return withID(e, id)
+		p.RequestID = cmp.Or(p.RequestID, id)
+		return FromProblem(p)
 	}
 	return withID(c.foreign(res), id)
+}
+
+// FromProblem is the refusal that a problem document tells of.
+func FromProblem(p wire.Problem) *fault.Error {
+	e := &fault.Error{Code: knownCode(p), Detail: p.Detail, Next: p.NextStep, Details: fault.Details(p.Extra)}
+	if string(e.Code) != p.Code {
+		e = e.With(detailCode, p.Code)
+	}
+	return withID(e, p.RequestID)
 }
 
 func withID(e *fault.Error, id string) *fault.Error {

@@ -61,6 +61,11 @@ const (
 	ParameterInvalid Code = "parameter_invalid"
 	NotFound         Code = "not_found"
 	MethodNotAllowed Code = "method_not_allowed"
+	QueryInvalid     Code = "query_invalid"
+	QueryNotAllowed  Code = "query_not_allowed"
+	QueryTimeout     Code = "query_timeout"
+	QueryMemory      Code = "query_memory"
+	QueryAnswer      Code = "query_answer_too_large"
 	FileInvalid      Code = "file_invalid"
 
 	DiskFull     Code = "disk_full"
@@ -294,6 +299,31 @@ var catalogue = map[Code]Info{
 		Invalid, 405, "The method is not known here", "",
 		"This address does not know the request's method.",
 		"see /v1/openapi.json",
+	},
+	QueryInvalid: {
+		Invalid, 400, "The SQL is not valid", "",
+		"The statement cannot be understood or evaluated; where the place is known, line and column name it.",
+		"the tables and their columns: kl query --schema",
+	},
+	QueryNotAllowed: {
+		Invalid, 400, "The SQL does what a query may not", "",
+		"A query is a single statement that reads the documented tables, with the functions that are allowed.",
+		"ask with a single SELECT over the tables that this lists: kl query --schema",
+	},
+	QueryTimeout: {
+		Invalid, 413, "The query takes too long", "",
+		"The statement was stopped at the server's limit of time.",
+		"name a state, an address or a type in WHERE, and join on columns that are found quickly: kl query --schema",
+	},
+	QueryMemory: {
+		Invalid, 413, "The query needs too much memory", "",
+		"Sorting, grouping or gathering values needs more memory than a statement may have, or one value is too long.",
+		"name the columns instead of *, and filter with WHERE",
+	},
+	QueryAnswer: {
+		Invalid, 413, "The answer is too large", "",
+		"The values of the answer together are larger than an answer may be.",
+		"ask for fewer rows or columns",
 	},
 	FileInvalid: {
 		Invalid, 400, "The data file is not valid", "",

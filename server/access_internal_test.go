@@ -25,6 +25,15 @@ type company struct {
 	secrets map[string]string
 }
 
+func (c *company) actor(t *testing.T, name string) store.Actor {
+	t.Helper()
+	p, err := c.store.Authenticate(t.Context(), c.secrets[name])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store.Actor{Principal: p}
+}
+
 func newCompany(t *testing.T) *company {
 	t.Helper()
 	ctx := context.Background()
@@ -46,11 +55,7 @@ func newCompany(t *testing.T) *company {
 	boot, err := st.Bootstrap(ctx)
 	check(err)
 	c := &company{store: st, secrets: map[string]string{"nobody": "", "operator": boot.ControlToken, "robot-elsewhere": boot.AutomationToken}}
-	as := func(name string) store.Actor {
-		p, err := st.Authenticate(ctx, c.secrets[name])
-		check(err)
-		return store.Actor{Principal: p}
-	}
+	as := func(name string) store.Actor { return c.actor(t, name) }
 	w, err := st.CreateWorkspace(ctx, as("operator"), wire.WorkspaceRequest{Name: "team"})
 	check(err)
 	slug := "prod"
@@ -101,15 +106,21 @@ const (
 	admins   = "operator owner admin"
 
 	dataOutputs = robots + " " + pats
+	dataRead    = dataPlan + " robot-read pat-read"
 	dataPlan    = "robot-write robot-plan pat-write pat-plan"
 	dataWrite   = "robot-write pat-write"
 	envRead     = admins + " write plan read robot-write robot-plan robot-read pat-write pat-plan pat-read"
+	envPlan     = admins + " write plan robot-write robot-plan pat-write pat-plan"
 	envWrite    = admins + " write robot-write pat-write"
 )
 
 // mayUse says for each route who passes its gate. What handlers decide beyond
 // that (a LOCK that is not for a plan, whose token it is) is tested with them.
 var mayUse = map[string]string{
+	"POST /v1/query":       everyone,
+	"GET /v1/query/tables": everyone,
+	"GET /v1/environments/{env}/states/{state}/graph": envRead,
+
 	"GET /states/{ws}/{env}/{state}":    dataOutputs,
 	"HEAD /states/{ws}/{env}/{state}":   dataOutputs,
 	"POST /states/{ws}/{env}/{state}":   dataWrite,
@@ -174,6 +185,11 @@ var mayUse = map[string]string{
 	"POST /v1/environments/{env}/states/{state}/allow":              envWrite,
 	"GET /v1/environments/{env}/states/{state}/versions":            envRead,
 	"GET /v1/environments/{env}/states/{state}/versions/{version}":  envRead,
+	"GET /v1/environments/{env}/states/{state}/quota":               envRead,
+	"POST /v1/environments/{env}/states/{state}/quota/check":        envRead,
+	"GET /v1/environments/{env}/states/{state}/tags":                envRead,
+	"PUT /v1/environments/{env}/states/{state}/tags/{tag}":          envWrite,
+	"DELETE /v1/environments/{env}/states/{state}/tags/{tag}":       envWrite,
 	"GET /v1/environments/{env}/states/{state}/lock":                envRead,
 	"DELETE /v1/environments/{env}/states/{state}/lock":             envWrite,
 	"GET /v1/environments/{env}/states/{state}/refused":             envRead,
@@ -181,6 +197,22 @@ var mayUse = map[string]string{
 	"GET /v1/environments/{env}/states/{state}/refused/{id}":        envRead,
 	"POST /v1/environments/{env}/states/{state}/refused/{id}/merge": envWrite,
 	"DELETE /v1/environments/{env}/states/{state}/refused/{id}":     envWrite,
+
+	"GET /v1/environments/{env}/runs":                               envRead,
+	"GET /v1/environments/{env}/states/{state}/runs":                envRead,
+	"POST /v1/environments/{env}/states/{state}/runs":               envPlan,
+	"GET /v1/environments/{env}/states/{state}/runs/{run}":          envRead,
+	"POST /v1/environments/{env}/states/{state}/runs/{run}/reserve": envWrite,
+	"POST /v1/environments/{env}/states/{state}/runs/{run}/renew":   envPlan,
+	"POST /v1/environments/{env}/states/{state}/runs/{run}/rebase":  envPlan,
+	"POST /v1/environments/{env}/states/{state}/runs/{run}/finish":  envPlan,
+	"POST /v1/environments/{env}/states/{state}/runs/{run}/abort":   envPlan,
+	"GET /runs/{run}/state":                                         dataRead,
+	"HEAD /runs/{run}/state":                                        dataRead,
+	"POST /runs/{run}/state":                                        dataWrite,
+	"PUT /runs/{run}/state":                                         dataWrite,
+	"LOCK /runs/{run}/state":                                        dataPlan,
+	"UNLOCK /runs/{run}/state":                                      dataPlan,
 }
 
 // TestEveryRouteAndPrincipal asks each route as everybody there is, with
@@ -195,7 +227,11 @@ func TestEveryRouteAndPrincipal(t *testing.T) {
 		rt.handle = func(_ *Server, c echo.Context) error { return c.NoContent(http.StatusNoContent) }
 		s.echo.Add(rt.Method, echoPath(rt.Path), s.admitted(rt))
 	}
-	fill := strings.NewReplacer("{ws}", c.ws, "{env}", c.env, "{state}", "app", "{user}", "owner", "{id}", "x", "{version}", "1", "{code}", "locked")
+	run, err := c.store.StartRun(t.Context(), c.actor(t, "robot-write"), store.Ref{Environment: c.env, Name: "app"}, wire.RunRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill := strings.NewReplacer("{run}", run.ID, "{ws}", c.ws, "{env}", c.env, "{state}", "app", "{user}", "owner", "{id}", "x", "{version}", "1", "{tag}", "v1", "{code}", "locked")
 	for _, rt := range table {
 		name := rt.Method + " " + rt.Path
 		row, ok := mayUse[name]
@@ -206,7 +242,7 @@ func TestEveryRouteAndPrincipal(t *testing.T) {
 		may := strings.Fields(row)
 		for who, secret := range c.secrets {
 			for _, basic := range []bool{false, true} {
-				if basic && (rt.Access != StatePath || secret == "") {
+				if basic && (rt.Access != StatePath && rt.Access != RunPath || secret == "") {
 					continue
 				}
 				r := httptest.NewRequest(rt.Method, fill.Replace(rt.Path), nil)
@@ -264,10 +300,16 @@ func TestForeignIsLikeMissing(t *testing.T) {
 	}
 	const noWS, noEnv = "ws_aaaaaaaaaaaa", "env_aaaaaaaaaaaa"
 	ids := strings.NewReplacer(noWS, "WS", noEnv, "ENV", c.ws, "WS", c.env, "ENV")
-	paths := strings.NewReplacer("{ws}", c.ws, "{env}", c.env, "{state}", "app", "{user}", "nobody", "{id}", "x", "{version}", "1")
-	missing := strings.NewReplacer("{ws}", noWS, "{env}", noEnv, "{state}", "app", "{user}", "nobody", "{id}", "x", "{version}", "1")
+	run, err := c.store.StartRun(t.Context(), c.actor(t, "robot-write"), store.Ref{Environment: c.env, Name: "app"}, wire.RunRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const noRun = "run_1_aaaaaaaaaaaa"
+	ids = strings.NewReplacer(noRun, "RUN", run.ID, "RUN", noWS, "WS", noEnv, "ENV", c.ws, "WS", c.env, "ENV")
+	paths := strings.NewReplacer("{run}", run.ID, "{ws}", c.ws, "{env}", c.env, "{state}", "app", "{user}", "nobody", "{id}", "x", "{version}", "1", "{tag}", "v1")
+	missing := strings.NewReplacer("{run}", noRun, "{ws}", noWS, "{env}", noEnv, "{state}", "app", "{user}", "nobody", "{id}", "x", "{version}", "1", "{tag}", "v1")
 	for _, rt := range Routes() {
-		if !strings.Contains(rt.Path, "{ws}") && !strings.Contains(rt.Path, "{env}") {
+		if !strings.Contains(rt.Path, "{ws}") && !strings.Contains(rt.Path, "{env}") && !strings.Contains(rt.Path, "{run}") {
 			continue
 		}
 		for _, who := range []string{"outsider", "pat-outsider", "robot-elsewhere"} {

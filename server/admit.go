@@ -73,6 +73,8 @@ func (s *Server) admit(c echo.Context, cl *call, rt Route) error {
 			return s.keepEnded(c, cl, rt, err)
 		}
 		return setState(c, cl)
+	case RunPath:
+		return s.admitRun(c, cl, rt, user, basic)
 	default:
 		return fault.New(fault.RoleTooLow, "nobody may do this")
 	}

@@ -29,6 +29,7 @@ type call struct {
 	environment string
 	state       string
 	lockID      string
+	runID       string // of the path, on addresses of a run
 
 	body *stallReader // nil without a body
 

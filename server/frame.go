@@ -152,6 +152,7 @@ func (s *Server) finish(c echo.Context, cl *call) {
 	optional(ev, fieldEnvironment, cl.environment)
 	optional(ev, fieldState, cl.state)
 	optional(ev, fieldLockID, cl.lockID)
+	optional(ev, fieldRunID, cl.runID)
 	if p := cl.refusal; p != nil {
 		ev.Str(fieldClass, p.Class).Str(fieldCode, p.Code)
 		if serial, ok := p.Extra["latest_serial"]; ok {

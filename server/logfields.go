@@ -16,6 +16,7 @@ const (
 	fieldEnvironment   = "environment"
 	fieldState         = "state"
 	fieldLockID        = "lock_id"
+	fieldRunID         = "run_id"
 	fieldClass         = "class"
 	fieldCode          = "code"
 	fieldLatestSerial  = "latest_serial"

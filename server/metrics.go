@@ -22,6 +22,7 @@ type metrics struct {
 	duration  *prometheus.HistogramVec
 	bodyBytes prometheus.Histogram
 	lockWaits *prometheus.HistogramVec
+	runWaits  *prometheus.HistogramVec
 }
 
 func newMetrics(st *store.Store) *metrics {
@@ -46,8 +47,12 @@ func newMetrics(st *store.Store) *metrics {
 			Name: "kl_lock_wait_seconds", Help: "Time that a LOCK was held open before it was granted or refused.",
 			Buckets: []float64{.001, .01, .1, .5, 1, 2, 3, 4, 5, 10},
 		}, []string{"outcome"}),
+		runWaits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kl_reserve_wait_seconds", Help: "Time that a run's reservation was held open before it was granted or refused.",
+			Buckets: []float64{.001, .01, .1, .5, 1, 2, 5, 10, 20},
+		}, []string{"outcome"}),
 	}
-	reg.MustRegister(m.requests, m.refusals, m.duration, m.bodyBytes, m.lockWaits, storeGauges{st},
+	reg.MustRegister(m.requests, m.refusals, m.duration, m.bodyBytes, m.lockWaits, m.runWaits, storeGauges{st},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -83,6 +88,19 @@ func (m *metrics) lock(took time.Duration, err error) {
 	m.lockWaits.WithLabelValues(outcome).Observe(took.Seconds())
 }
 
+// reserve notes how long a reservation took to be granted or refused.
+func (m *metrics) reserve(took time.Duration, err error) {
+	outcome := "granted"
+	switch {
+	case err == nil:
+	case fault.Is(err, fault.ReservedConflict):
+		outcome = "conflict"
+	default:
+		outcome = "refused"
+	}
+	m.runWaits.WithLabelValues(outcome).Observe(took.Seconds())
+}
+
 // storeGauges reads the store's figures when they are asked for.
 type storeGauges struct{ store *store.Store }
 
@@ -102,6 +120,7 @@ var storeFigures = []struct {
 	{gauge("versions", "Versions kept."), prometheus.GaugeValue, func(s store.Stats) float64 { return float64(s.Versions) }},
 	{gauge("sessions", "Locks held."), prometheus.GaugeValue, func(s store.Stats) float64 { return float64(s.Sessions) }},
 	{gauge("waiters", "Clients waiting for a lock."), prometheus.GaugeValue, func(s store.Stats) float64 { return float64(s.Waiters) }},
+	{gauge("runs", "Runs that go on."), prometheus.GaugeValue, func(s store.Stats) float64 { return float64(s.Runs) }},
 	{gauge("refused_open", "Refused writes that wait for recovery."), prometheus.GaugeValue, func(s store.Stats) float64 { return float64(s.RefusedOpen) }},
 	{gauge("cache_bytes", "Memory that holds head versions."), prometheus.GaugeValue, func(s store.Stats) float64 { return float64(s.CacheBytes) }},
 	{gauge("body_bytes", "Memory that holds bodies in flight."), prometheus.GaugeValue, func(s store.Stats) float64 { return float64(s.BodyBytes) }},

@@ -143,6 +143,7 @@ var (
 	durationType = reflect.TypeFor[wire.Duration]()
 	rawType      = reflect.TypeFor[json.RawMessage]()
 	takeType     = reflect.TypeFor[wire.Take]()
+	refType      = reflect.TypeFor[wire.VersionRef]()
 )
 
 // schema describes a type of package wire as encoding/json writes it.
@@ -154,6 +155,8 @@ func (d *description) schema(t reflect.Type) object {
 		return object{"type": "string", "description": "a duration such as 90s or 720h"}
 	case rawType:
 		return object{}
+	case refType:
+		return object{"type": []string{"string", "integer"}, "description": "a version: its number, @N (N back from the newest), serial:N, a tag, or head"}
 	case takeType:
 		return object{"oneOf": []object{
 			{"type": "string", "enum": []string{wire.TakeDisjoint, wire.TakeMine, wire.TakeTheirs}},

@@ -102,7 +102,7 @@ func writeProblem(c echo.Context, p wire.Problem) error {
 		return err
 	}
 	h := c.Response().Header()
-	for _, name := range []string{"ETag", wire.HeaderVersion, wire.HeaderSerial, wire.HeaderMerged} {
+	for _, name := range []string{"ETag", wire.HeaderVersion, wire.HeaderSerial, wire.HeaderMerged, wire.HeaderQuotaWarning} {
 		h.Del(name) // a handler may have set them before it failed
 	}
 	h.Set(echo.HeaderContentLength, strconv.Itoa(len(b)+1))

@@ -15,6 +15,9 @@ func (s *Server) patchState(c echo.Context) error {
 	if err := decode(c, &p); err != nil {
 		return err
 	}
+	if err := s.mayPatch(c, p); err != nil {
+		return err
+	}
 	cl := callOf(c)
 	st, err := s.store.PatchState(c.Request().Context(), cl.actor(), cl.ref(), p)
 	if err != nil {
@@ -54,5 +57,6 @@ func (s *Server) mergeRefused(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	warn(c, out.QuotaWarnings)
 	return answer(c, out)
 }

@@ -31,6 +31,7 @@ const (
 	Admin              // /v1 below an environment: control tokens of those who manage its workspace
 	Environment        // /v1 below an environment: credentials that may do Action there
 	StatePath          // data plane: as Environment, and the workspace must fit
+	RunPath            // data plane of a run: as Environment, where the run's state is
 )
 
 // Route is one line of the route table: what is registered, who may use it, and
@@ -81,11 +82,17 @@ var kindsOf = map[Access][]auth.Kind{
 	Admin:       {auth.Control},
 	Environment: {auth.Automation, auth.PAT, auth.Control},
 	StatePath:   {auth.Automation, auth.PAT},
+	RunPath:     {auth.Automation, auth.PAT},
 }
 
 // Routes is the route table: every route that a server has.
 func Routes() []Route {
-	return slices.Concat(dataRoutes(), pageRoutes(), accountRoutes(), environmentRoutes(), stateRoutes())
+	return slices.Concat(
+		dataRoutes(), pageRoutes(), accountRoutes(), environmentRoutes(), stateRoutes(), queryRoutes(),
+		historyRoutes(),
+		quotaRoutes(),
+		runRoutes(),
+	)
 }
 
 // dataRoutes are what Terraform and OpenTofu talk to.
@@ -193,7 +200,7 @@ func stateRoutes() []Route {
 		},
 		{
 			Method: http.MethodGet, Path: statePath + "/versions/{version}", Access: Environment, Action: auth.ReadState, handle: (*Server).versionBytes,
-			Summary: "A version's exact bytes; a number, @N, serial:N or head", Media: mediaBytes,
+			Summary: "A version's exact bytes; a number, @N, serial:N, a tag or head", Media: mediaBytes,
 		},
 		{
 			Method: http.MethodGet, Path: statePath + "/lock", Access: Environment, Action: auth.ReadState, handle: (*Server).lockState,

@@ -36,6 +36,7 @@ func TestRoutesAreInTheTable(t *testing.T) {
 // TestRoutesHaveRules makes sure that nothing is open by omission.
 func TestRoutesHaveRules(t *testing.T) {
 	open := []string{"/healthz", "/readyz", "/version", "/metrics", "/errors/{code}", "/v1/openapi.json"}
+	asks := []string{statePath + "/quota/check"} // questions too long for a GET
 	for _, rt := range Routes() {
 		name := rt.Method + " " + rt.Path
 		switch rt.Access {
@@ -49,7 +50,7 @@ func TestRoutesHaveRules(t *testing.T) {
 			if rt.Action < auth.ReadOutputs || rt.Action > auth.WriteState {
 				t.Errorf("%s has no action", name)
 			}
-			if rt.Method != http.MethodGet && rt.Method != http.MethodHead && rt.Action < auth.LockForPlan {
+			if rt.Method != http.MethodGet && rt.Method != http.MethodHead && rt.Action < auth.LockForPlan && !slices.Contains(asks, rt.Path) {
 				t.Errorf("%s changes something for those who may only read", name)
 			}
 			if !strings.Contains(rt.Path, "{env}") {

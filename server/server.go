@@ -22,6 +22,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/rs/zerolog"
 
+	"kl/query"
 	"kl/store"
 	"kl/wire"
 )
@@ -52,6 +53,7 @@ type Options struct {
 	Hold        time.Duration // how long a repeated LOCK is held open; default DefaultHold, negative: not at all
 	Grace       time.Duration // how long a stop waits for requests in flight; default DefaultGrace
 	Stall       time.Duration // how long a client may send or take nothing; default DefaultStall
+	Query       query.Limits  // of questions in SQL
 	Now         func() time.Time
 }
 
@@ -59,6 +61,7 @@ type Options struct {
 type Server struct {
 	opt      Options
 	store    *store.Store
+	engine   *query.Engine
 	echo     *echo.Echo
 	metrics  *metrics
 	throttle *throttle
@@ -83,7 +86,7 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{opt: o, store: o.Store, echo: echo.New(), metrics: newMetrics(o.Store), throttle: newThrottle()}
+	s := &Server{opt: o, store: o.Store, engine: query.New(o.Store, o.Query), echo: echo.New(), metrics: newMetrics(o.Store), throttle: newThrottle()}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.echo.Logger.SetOutput(io.Discard) // everything worth saying is in the request's line
 	s.echo.Use(s.frame)

@@ -85,7 +85,7 @@ func (s *Server) postState(c echo.Context) error {
 	// the body is whole: what it tells of exists already, so it is stored even
 	// if the client does not wait for the answer
 	ctx := context.WithoutCancel(c.Request().Context())
-	done, err := s.store.Write(ctx, store.WriteRequest{Ref: cl.ref(), Actor: cl.actor(), LockID: id, Body: body})
+	done, err := s.store.Write(ctx, store.WriteRequest{Ref: cl.ref(), Actor: cl.actor(), LockID: id, Run: cl.runID, Body: body})
 	if err != nil {
 		return err
 	}
@@ -95,6 +95,7 @@ func (s *Server) postState(c echo.Context) error {
 	if done.Merged {
 		h.Set(wire.HeaderMerged, "true")
 	}
+	warn(c, done.Warnings)
 	return c.NoContent(http.StatusOK)
 }
 

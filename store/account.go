@@ -89,6 +89,7 @@ func (s *Store) Stats() (Stats, error) {
 		}
 		st.Sessions = int64(tx.Bucket(bSession).Stats().KeyN)
 		st.Waiters = int64(tx.Bucket(bQueue).Stats().KeyN)
+		st.Runs = int64(tx.Bucket(bReservation).Stats().KeyN)
 		return eachRec(tx, bRefused, nil, func(_ []byte, r *refusedRec) (bool, error) {
 			if r.Status == refusedOpen {
 				st.RefusedOpen++

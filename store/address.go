@@ -45,10 +45,14 @@ func keyLen(s string) int {
 	return 0
 }
 
+// deposedMark is what an address has behind it when it is that of a deposed
+// object (tfstate.Instance.Address).
+const deposedMark = " (deposed object "
+
 // configAddress takes all instance keys out of an address: dependencies name
 // resources, not instances.
 func configAddress(address string) string {
-	address, _, _ = strings.Cut(address, " (deposed object ")
+	address, _, _ = strings.Cut(address, deposedMark)
 	var b strings.Builder
 	for len(address) > 0 {
 		i := strings.IndexByte(address, '[')

@@ -124,6 +124,12 @@ func (s *Store) checkAccounts(tx *bbolt.Tx, r *CheckReport) {
 		if !has(tx, bWorkspace, []byte(e.WorkspaceID)) {
 			r.problem("the environment %s is in a workspace %s that does not exist", k, e.WorkspaceID)
 		}
+		switch sum, err := sumOf(tx, string(k)); {
+		case err != nil:
+			return false, err
+		case e.Total != nil && *e.Total != sum:
+			r.problem("the environment %s counts %d managed instances, and its active states have %d", k, *e.Total, sum)
+		}
 		return true, nil
 	}))
 	note(eachRec(tx, bToken, nil, func(k []byte, t *tokenRec) (bool, error) {

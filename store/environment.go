@@ -24,7 +24,7 @@ const (
 // newEnvironment is an environment with the settings that a new one has, but
 // for its slug.
 func newEnvironment(id, ws string, now time.Time) *environmentRec {
-	return &environmentRec{V: 1, Environment: wire.Environment{
+	return &environmentRec{V: 1, Total: new(int64), Environment: wire.Environment{
 		EnvPublicID: id, WorkspaceID: ws, LockMode: modeExclusive, RecoveryHold: true,
 		RefusedKeepLast: defaultRefusedLast, RefusedKeepBytes: defaultRefusedBytes, RefusedKeepDays: defaultRefusedDays, CreatedAt: now,
 	}}
@@ -168,6 +168,10 @@ func applyPatch(e *environmentRec, p wire.EnvironmentPatch) error {
 		e.MaxTerraformVersion = *p.MaxTerraformVersion
 	}
 	for name, f := range map[string]struct{ from, to *int64 }{
+		"state_soft_limit": {p.StateSoftLimit, &e.StateSoftLimit}, "state_hard_limit": {p.StateHardLimit, &e.StateHardLimit},
+		"environment_soft_limit": {p.EnvironmentSoftLimit, &e.EnvironmentSoftLimit}, "environment_hard_limit": {p.EnvironmentHardLimit, &e.EnvironmentHardLimit},
+		"state_bytes_soft_limit": {p.StateBytesSoftLimit, &e.StateBytesSoftLimit}, "state_bytes_hard_limit": {p.StateBytesHardLimit, &e.StateBytesHardLimit},
+		"history_bytes_soft_limit": {p.HistoryBytesSoftLimit, &e.HistoryBytesSoftLimit}, "history_bytes_hard_limit": {p.HistoryBytesHardLimit, &e.HistoryBytesHardLimit},
 		"refused_keep_last": {p.RefusedKeepLast, &e.RefusedKeepLast}, "refused_keep_bytes": {p.RefusedKeepBytes, &e.RefusedKeepBytes},
 		"refused_keep_days": {p.RefusedKeepDays, &e.RefusedKeepDays},
 	} {

@@ -132,7 +132,7 @@ type dependence struct{ address, on string }
 // viewOf returns what the writer of a session saw last; version 0 means that
 // its write was made on what is older than its lock.
 func viewOf(tx *bbolt.Tx, sid uint64, rec *stateRec, sess *sessionRec, serial uint64) (*view, error) {
-	if sess.LastVersion == 0 {
+	if sess.LastVersion == 0 && !sess.Pinned {
 		n, err := baseOfFirst(tx, sid, rec, sess, serial)
 		return &view{version: n}, err
 	}
@@ -415,7 +415,7 @@ func (s *Store) headBytes(p *plan) ([]byte, error) {
 // mayMerge reports whether a write of the session could have to be merged:
 // then what it sends is seldom what is stored.
 func (b *base) mayMerge() bool {
-	if b.sess == nil || b.sess.plan() || b.head == nil || b.mode != modeOptimistic && !b.sess.Shared || b.rec.AllowSerial {
+	if b.sess == nil || b.sess.plan() || b.head == nil || b.mode != modeOptimistic && !b.sess.Shared || b.rec.AllowSerial && b.run == nil {
 		return false
 	}
 	return b.rec.Head != b.sess.BaseVersion || b.overlaid || b.sess.LastVersion != 0 && b.rec.Serial != b.sess.LastSerial
@@ -427,7 +427,7 @@ func (s *Store) mergeSession(ctx context.Context, r *WriteRequest, p *plan, b *b
 	if !b.mayMerge() || p.top.lineage != b.rec.Lineage {
 		return nil, nil, nil
 	}
-	if b.sess.LastVersion != 0 && p.top.serial <= b.sess.LastSerial {
+	if b.sess.LastVersion != 0 && p.top.serial <= b.sess.LastSerial || b.run != nil && p.top.serial <= b.run.Serial {
 		return nil, nil, nil // a replay, or a conflict
 	}
 	var v *view

@@ -180,7 +180,7 @@ func (s *Store) Head(ctx context.Context, ref Ref) (*Snapshot, error) {
 }
 
 // Version opens the version that a reference names: a number, @N (N back from
-// the head), serial:N, or head. Codes: not_found, parameter_invalid.
+// the head), serial:N, a tag, or head. Codes: not_found, parameter_invalid.
 func (s *Store) Version(ctx context.Context, ref Ref, version string) (*Snapshot, error) {
 	return s.open(ctx, ref, version, false)
 }
@@ -308,7 +308,7 @@ func (s *Store) peek(ref Ref) *live {
 // resolve finds the version that a reference names.
 func resolve(tx *bbolt.Tx, sid uint64, rec *stateRec, ref string) (uint64, error) {
 	bad := func() error {
-		return fault.New(fault.ParameterInvalid, "%q is not a version: give a number, @N, serial:N or head", ref).WithNext("list the versions with: kl history STATE")
+		return fault.New(fault.ParameterInvalid, "%.80q is not a version: give a number, @N, serial:N, a tag or head", ref).WithNext("list the versions with: kl history STATE")
 	}
 	none := func() error {
 		return fault.New(fault.NotFound, "the state %s has no version %s", rec.Name, ref).WithNext("list the versions with: kl history %s", rec.Name)
@@ -349,6 +349,12 @@ func resolve(tx *bbolt.Tx, sid uint64, rec *stateRec, ref string) (uint64, error
 			v = r.Previous
 		}
 		return 0, none()
+	case validTag(ref):
+		v := peek(tx, bTag, keyS(sid, ref))
+		if v == nil {
+			return 0, noTag(rec.Name, ref)
+		}
+		return sidOf(v)
 	}
 	n, err := strconv.ParseUint(ref, 10, 64)
 	if err != nil {

@@ -21,7 +21,7 @@ const refusedMerged = "merged"
 // not_found, parameter_invalid when it is settled already, overlap_conflict,
 // dependency_conflict, lineage_conflict, serial_conflict when the state or the
 // write cannot be looked into, lock_required in exclusive mode while a lock is
-// held, lifecycle ones.
+// held, lifecycle and quota ones.
 func (s *Store) MergeRefused(ctx context.Context, by Actor, ref Ref, id string, q wire.MergeRequest) (wire.MergeResult, error) {
 	choose, err := chooser(q.Take)
 	if err != nil {
@@ -240,14 +240,14 @@ func (s *Store) commitRefused(ctx context.Context, l *live, r *WriteRequest, b *
 			w.out = Written{Version: w.cur.Head, Serial: w.cur.Serial}
 			return broken(settle(tx, s, w.sid, &w.settled[0], refusedMerged, r.Actor, r.Ref))
 		}
-		return broken(s.store(tx, w))
+		return s.store(tx, w)
 	})
 	if err != nil {
 		return out, err
 	}
 	out.Status, out.Serial = refusedMerged, w.out.Serial
 	if !nothing {
-		out.Version = w.out.Version
+		out.Version, out.QuotaWarnings = w.out.Version, w.out.Warnings
 		s.remember(l, p, w.sid, w.meta)
 	}
 	return out, nil
@@ -300,7 +300,14 @@ func (s *Store) PatchState(ctx context.Context, by Actor, ref Ref, patch wire.St
 			}
 			r.LockMode = *m
 		}
-		return wire.Event{Kind: "state_changed", Detail: map[string]any{"lock_mode": r.LockMode}}, nil
+		if patch.Quota != nil {
+			own, err := ownLimits(r.Limits, *patch.Quota)
+			if err != nil {
+				return wire.Event{}, err
+			}
+			r.Limits = own
+		}
+		return wire.Event{Kind: "state_changed", Detail: map[string]any{"lock_mode": r.LockMode, "quota": r.Limits}}, nil
 	})
 	if err == nil {
 		s.live(ref).changed()

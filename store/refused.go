@@ -44,7 +44,7 @@ func (s *Store) keep(ctx context.Context, r *WriteRequest, p *plan, b *base, ref
 	rec := refusedRec{V: 1, PrincipalID: r.Actor.ID, StoredBytes: stored, Pieces: len(pieces)}
 	rec.Refused = wire.Refused{
 		ID: auth.NewID("rw_"), CreatedAt: s.now(), Class: string(refusal.Class()), Code: string(refusal.Code), Detail: refusal.Detail,
-		Principal: r.Actor.Display(), Serial: p.top.serial, Lineage: p.top.lineage, LockID: r.LockID, Bytes: int64(r.Body.Len()), SHA256: hexSHA(r.Body),
+		Principal: r.Actor.Display(), Serial: p.top.serial, Lineage: p.top.lineage, LockID: r.LockID, RunID: r.Run, Bytes: int64(r.Body.Len()), SHA256: hexSHA(r.Body),
 		BaseVersion: b.rec.Head, ConflictingAddresses: []string{}, UnknownToHead: []string{}, Status: refusedOpen, RequestID: r.Actor.RequestID,
 	}
 	if a, ok := refusal.Details["conflicting_addresses"].([]string); ok {
@@ -90,7 +90,7 @@ func (s *Store) explain(r *WriteRequest, p *plan, refusal *fault.Error) {
 	if refusal.Details["latest_serial"] == nil {
 		refusal.With("latest_serial", p.rec.Serial).With("latest_version", p.rec.Head).With("base_serial", p.top.serial-min(1, p.top.serial))
 	}
-	if p.unlisted {
+	if p.unlisted || refusal.Details["conflicting_addresses"] != nil {
 		return
 	}
 	addresses, n := []string{}, 0
@@ -196,6 +196,9 @@ func (s *Store) noteView(rec *refusedRec, p *plan, b *base) error {
 		if err != nil {
 			return err
 		}
+		if v.version != 0 && !has(tx, bVersion, key(b.head.sid, v.version)) {
+			return nil // of a run that has ended, pruned since
+		}
 		rec.SeenVersion = v.version
 		if raw := get(tx, bOverlay, keyS(b.head.sid, b.sess.Info.ID)); b.sess.LastVersion != 0 && raw != nil {
 			rec.Overlay = raw
@@ -240,7 +243,7 @@ func (s *Store) putRefused(tx *bbolt.Tx, r *WriteRequest, rec refusedRec, pieces
 	if err != nil {
 		return err
 	}
-	if r.LockID != "" {
+	if r.LockID != "" && r.Run == "" {
 		if sess, ok, err := getRec[sessionRec](tx, bSession, keyS(sid, r.LockID)); err != nil {
 			return err
 		} else if ok && sess.PrincipalID == r.Actor.ID {
@@ -259,14 +262,14 @@ func (s *Store) putRefused(tx *bbolt.Tx, r *WriteRequest, rec refusedRec, pieces
 	}
 	for i := range open {
 		o := &open[i]
-		if o.PrincipalID != rec.PrincipalID || o.LockID != rec.LockID {
+		if o.PrincipalID != rec.PrincipalID || o.LockID != rec.LockID || o.RunID != rec.RunID {
 			continue
 		}
 		if o.SHA256 == rec.SHA256 {
 			*id = o.ID
 			return nil
 		}
-		if rec.LockID == "" || o.Lineage != rec.Lineage {
+		if rec.LockID+rec.RunID == "" || o.Lineage != rec.Lineage {
 			continue
 		}
 		if err := settle(tx, s, sid, o, refusedSuperseded, r.Actor, r.Ref); err != nil {
@@ -287,7 +290,7 @@ func (s *Store) putRefused(tx *bbolt.Tx, r *WriteRequest, rec refusedRec, pieces
 		put(tx, bRefusedEnv, append(pair(r.Ref.Environment, ""), u64(seq)...), keyS(sid, rec.ID)),
 		s.event(tx, wire.Event{
 			Kind: "write_refused", Class: rec.Class, Code: rec.Code, Principal: r.Actor.Display(), Environment: r.Ref.Environment, State: r.Ref.Name,
-			Serial: rec.Serial, RequestID: r.Actor.RequestID, Detail: map[string]any{"refused_write": rec.ID, "lock_id": rec.LockID, "bytes": rec.Bytes},
+			Serial: rec.Serial, RequestID: r.Actor.RequestID, Detail: map[string]any{"refused_write": rec.ID, "lock_id": rec.LockID, "run_id": rec.RunID, "bytes": rec.Bytes},
 		}),
 	); err != nil {
 		return err

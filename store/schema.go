@@ -38,9 +38,9 @@ var (
 	bSession     = []byte("session")      // sid lock id → sessionRec
 	bOverlay     = []byte("overlay")      // sid lock id → packed change list: where the client's view is not that of its base version
 	bReleased    = []byte("released")     // sid → lock ids released last
-	bQueue       = []byte("queue")        // sid lock id → ticketRec
-	bRun         = []byte("run")          // sid run id → record
-	bReservation = []byte("reservation")  // sid address → record
+	bQueue       = []byte("queue")        // sid lock id or run id → ticketRec
+	bRun         = []byte("run")          // sid run id → runRec; sid run id 0 piece → part of what its view differs in
+	bReservation = []byte("reservation")  // sid run id → reservationRec, one for each live run
 	bTag         = []byte("tag")          // sid tag → version
 	bRefused     = []byte("refused")      // sid refused id → refusedRec
 	bRefusedBody = []byte("refused_body") // sid refused id 0 piece → part of its bytes
@@ -74,6 +74,9 @@ type workspaceRec struct {
 type environmentRec struct {
 	V int `json:"v"`
 	wire.Environment
+	// Total are the managed instances of its active states; nil: not counted
+	// yet.
+	Total *int64 `json:"total,omitempty"`
 }
 
 // userRec is a user, also one that was deleted.
@@ -164,6 +167,8 @@ type stateRec struct {
 	SnapshotDebt int    `json:"debt"`       // splice entries since the last whole chunk list
 	AllowLineage bool   `json:"allow_lineage,omitempty"`
 	AllowSerial  bool   `json:"allow_serial,omitempty"`
+
+	Limits *wire.StateLimits `json:"limits,omitempty"` // its own ones
 }
 
 // empty reports whether the head holds nothing that a foreign lineage would
@@ -186,6 +191,7 @@ type sessionRec struct {
 	Checkpoints    int64         `json:"checkpoints"`
 	LastCheckpoint time.Time     `json:"last_checkpoint,omitzero"`
 	Shared         bool          `json:"shared,omitempty"`       // granted beside others: its writes are merged
+	Pinned         bool          `json:"pinned,omitempty"`       // BaseVersion is what its client has seen, whatever serial it sends
 	FirstSerial    uint64        `json:"first_serial,omitempty"` // of its first attempt to write, if that was refused
 	LastVersion    uint64        `json:"last_version,omitempty"` // own last accepted write
 	LastSerial     uint64        `json:"last_serial,omitempty"`  // as the client sent it
@@ -204,6 +210,9 @@ type ticketRec struct {
 	Since       time.Time     `json:"since"`
 	LastSeen    time.Time     `json:"last_seen"` // with the time that its request is held open
 	Seen        int64         `json:"seen"`      // requests; a place counts from the second on
+	Run         bool          `json:"run,omitempty"`
+	Write       []string      `json:"write,omitempty"` // what a run waits for
+	Read        []string      `json:"read,omitempty"`
 }
 
 // confirmed reports whether the client has come back for its place.

@@ -41,6 +41,8 @@ type contest struct {
 	idle    []*sessionRec
 	tickets []*ticketRec // in order of arrival, without those given up
 	gone    []*ticketRec
+	held    []*runHolder // runs with reservations
+	over    []*runRec    // runs whose lease is over
 }
 
 // readContest collects what decides on locks of a state.
@@ -84,7 +86,10 @@ func (s *Store) readContest(tx *bbolt.Tx, ref Ref, now time.Time) (*contest, err
 	})
 	slices.SortFunc(c.tickets, func(a, b *ticketRec) int { return cmp.Compare(a.Seq, b.Seq) })
 	slices.SortFunc(c.holders, func(a, b *sessionRec) int { return a.Since.Compare(b.Since) })
-	return c, err
+	if err != nil {
+		return nil, err
+	}
+	return c, s.readRuns(tx, c)
 }
 
 // eachLock calls f for a state's open sessions until it returns false.
@@ -124,12 +129,16 @@ func (c *contest) holder(id string) *sessionRec {
 
 // free reports whether the lock can be granted now: no holder excludes it and
 // nobody who waits in front of it would be passed. Plans share with plans, but
-// not past an apply that waits: applies would starve.
+// not past an apply that waits: applies would starve. They share with runs,
+// which no other lock does.
 func (c *contest) free(info wire.LockInfo) bool {
 	if c.mode == modeOptimistic {
 		return true
 	}
 	plan := info.Operation == wire.OperationPlan
+	if !plan && len(c.held) > 0 {
+		return false
+	}
 	for _, h := range c.holders {
 		if !plan || !h.plan() {
 			return false
@@ -139,7 +148,7 @@ func (c *contest) free(info wire.LockInfo) bool {
 		if t.Info.ID == info.ID {
 			break
 		}
-		if t.confirmed() && !(plan && t.Info.Operation == wire.OperationPlan) {
+		if t.confirmed() && !(plan && (t.Run || t.Info.Operation == wire.OperationPlan)) {
 			return false
 		}
 	}
@@ -254,7 +263,7 @@ func (s *Store) tryLock(ctx context.Context, l *live, r *LockRequest) (refusal e
 		if len(c.tickets) >= maxTickets && !c.free(r.Info) {
 			return c.refusal(r, len(c.tickets)+1, now)
 		}
-		woke = len(c.idle)+len(c.gone) > 0
+		woke = len(c.idle)+len(c.gone)+len(c.over) > 0
 		if err := s.clearContest(tx, c, r.Ref); err != nil {
 			return broken(err)
 		}
@@ -283,8 +292,8 @@ func (s *Store) mayLock(tx *bbolt.Tx, c *contest, r *LockRequest) error {
 	if err := activeState(r.Ref, c.rec); err != nil {
 		return err
 	}
-	if limit := c.env.MaxTerraformVersion; limit != "" && versionAbove(r.Info.Version, limit) {
-		return fault.New(fault.ClientTooNew, "version %s is newer than %s, the newest that this environment accepts", r.Info.Version, limit)
+	if err := tooNew(c.env, r.Info); err != nil {
+		return err
 	}
 	if c.sid == 0 || !c.env.RecoveryHold || r.Info.Operation != wire.OperationApply || c.holder(r.Info.ID) != nil {
 		return nil
@@ -304,7 +313,8 @@ func (s *Store) mayLock(tx *bbolt.Tx, c *contest, r *LockRequest) error {
 	return nil
 }
 
-// clearContest removes sessions that idled away and places that were given up.
+// clearContest removes sessions that idled away, places that were given up and
+// runs whose lease is over.
 func (s *Store) clearContest(tx *bbolt.Tx, c *contest, ref Ref) error {
 	for _, h := range c.idle {
 		if err := s.endSession(tx, c.sid, h, ref, Actor{}, "lock_expired"); err != nil {
@@ -316,7 +326,12 @@ func (s *Store) clearContest(tx *bbolt.Tx, c *contest, ref Ref) error {
 			return err
 		}
 	}
-	c.idle, c.gone = nil, nil
+	for _, r := range c.over {
+		if err := s.endRun(tx, c.sid, ref, r, Actor{}, wire.RunExpired, leaseOver); err != nil {
+			return err
+		}
+	}
+	c.idle, c.gone, c.over = nil, nil, nil
 	return nil
 }
 
@@ -389,7 +404,13 @@ func (s *Store) giveUp(l *live, r *LockRequest) {
 func (c *contest) refusal(r *LockRequest, pos int, now time.Time) error {
 	var info wire.LockInfo
 	var f *fault.Error
-	if h := c.blocker(r.Info); h != nil {
+	next := "wait with -lock-timeout=5m; look with: kl lock show %s; if its owner is gone: kl lock release %s --id %s"
+	if len(c.held) > 0 && r.Info.Operation != wire.OperationPlan {
+		h := c.held[0]
+		info = h.lockInfo(now)
+		f = fault.New(fault.Locked, "parts of the state %s are reserved by the run %s of %s since %s", r.Ref.Name, info.ID, info.Who, info.Created)
+		next = "wait with -lock-timeout=5m; look with: kl runs --state %s; if its owner is gone: kl apply abort --state %s --apply-id %s"
+	} else if h := c.blocker(r.Info); h != nil {
 		info = h.Info
 		info.Info = strings.TrimSpace(info.Info + " " + h.describe(now))
 		f = fault.New(fault.Locked, "the state %s is locked by %s (%s) since %s", r.Ref.Name, cmp.Or(info.Who, h.Principal), info.ID, h.Since.Format(time.RFC3339))
@@ -403,7 +424,7 @@ func (c *contest) refusal(r *LockRequest, pos int, now time.Time) error {
 			}
 		}
 	}
-	return f.WithNext("wait with -lock-timeout=5m; look with: kl lock show %s; if its owner is gone: kl lock release %s --id %s", r.Ref.Name, r.Ref.Name, info.ID).
+	return f.WithNext(next, r.Ref.Name, r.Ref.Name, info.ID).
 		With("holder", info).With("queue_position", pos)
 }
 
@@ -436,6 +457,14 @@ func (s *sessionRec) describe(now time.Time) string {
 }
 
 func (s *sessionRec) stale(now time.Time) bool { return now.Sub(s.LastActivity) > staleAfter }
+
+// tooNew refuses clients that are newer than the environment accepts.
+func tooNew(env *environmentRec, info wire.LockInfo) error {
+	if limit := env.MaxTerraformVersion; limit != "" && versionAbove(info.Version, limit) {
+		return fault.New(fault.ClientTooNew, "version %s is newer than %s, the newest that this environment accepts", info.Version, limit)
+	}
+	return nil
+}
 
 // versionAbove compares the numbers of two versions; what is no version is
 // never above.

@@ -153,7 +153,7 @@ func (s *Store) wireState(tx *bbolt.Tx, sid uint64, ref Ref, env *environmentRec
 	}
 	st := &wire.State{
 		Name: ref.Name, Lifecycle: r.Lifecycle, Lineage: r.Lineage, Serial: r.Serial, Version: r.Head, ResourceCount: r.Managed,
-		InstanceCount: r.Instances, Bytes: r.Bytes, LockMode: r.LockMode, Opaque: r.Opaque, UpdatedAt: r.UpdatedAt, VersionCount: r.Versions,
+		InstanceCount: r.Instances, Bytes: r.Bytes, LockMode: r.LockMode, Opaque: r.Opaque, UpdatedAt: r.UpdatedAt, VersionCount: r.Versions, Quota: r.Limits,
 	}
 	if st.LockMode == "" && env != nil {
 		st.LockMode = env.LockMode
@@ -176,13 +176,18 @@ func (s *Store) changeState(ctx context.Context, by Actor, ref Ref, f func(tx *b
 		if err != nil {
 			return err
 		}
+		before := r.counted()
 		e, err := f(tx, sid, r)
+		more := r.counted() - before
+		if err == nil {
+			err = s.roomFor(tx, ref, more)
+		}
 		if err != nil {
 			return err
 		}
 		e.Principal, e.Environment, e.State, e.RequestID = by.Display(), ref.Environment, ref.Name, by.RequestID
 		e.Version, e.Serial = r.Head, r.Serial
-		if err := putRec(tx, bState, u64(sid), r); err != nil {
+		if err := errors.Join(putRec(tx, bState, u64(sid), r), addTotal(tx, ref.Environment, more)); err != nil {
 			return broken(err)
 		}
 		if err := s.event(tx, e); err != nil {
@@ -232,6 +237,9 @@ func (s *Store) Delete(ctx context.Context, by Actor, ref Ref, lockID string) er
 		if err == nil && lockID != "" && !has(tx, bSession, keyS(sid, lockID)) {
 			err = fault.New(fault.LockNotHeld, "the lock %s does not hold the state %s", lockID, ref.Name)
 		}
+		if err == nil {
+			err = s.notReserved(tx, sid, ref)
+		}
 		r.Lifecycle, r.LifecycleSince, r.LifecycleBy = lifecycleDeleted, s.now(), by.Display()
 		return wire.Event{Kind: "state_deleted"}, err
 	})
@@ -241,9 +249,9 @@ func (s *Store) Delete(ctx context.Context, by Actor, ref Ref, lockID string) er
 // Archive makes a state one that is only read, until Restore. Locks that are
 // held stay and can be given back; what their holders still write is refused
 // and kept. Codes: not_found, state_archived, state_deleted,
-// workspace_suspended.
+// workspace_suspended, lock_required while runs have reserved parts of it.
 func (s *Store) Archive(ctx context.Context, by Actor, ref Ref) (wire.State, error) {
-	return s.changeState(ctx, by, ref, func(tx *bbolt.Tx, _ uint64, r *stateRec) (wire.Event, error) {
+	return s.changeState(ctx, by, ref, func(tx *bbolt.Tx, sid uint64, r *stateRec) (wire.Event, error) {
 		if err := s.activeEnvironment(tx, ref.Environment); err != nil {
 			return wire.Event{}, err
 		}
@@ -253,13 +261,17 @@ func (s *Store) Archive(ctx context.Context, by Actor, ref Ref) (wire.State, err
 		if r.Head == 0 {
 			return wire.Event{}, noState(ref)
 		}
+		if err := s.notReserved(tx, sid, ref); err != nil {
+			return wire.Event{}, err
+		}
 		r.Lifecycle, r.LifecycleSince, r.LifecycleBy = lifecycleArchived, s.now(), by.Display()
 		return wire.Event{Kind: "state_archived"}, nil
 	})
 }
 
 // Restore brings a state back from the trash or the archive. Codes: not_found,
-// parameter_invalid when it is active.
+// parameter_invalid when it is active, environment_quota when its instances
+// would be too many for the environment.
 func (s *Store) Restore(ctx context.Context, by Actor, ref Ref) (wire.State, error) {
 	return s.changeState(ctx, by, ref, func(tx *bbolt.Tx, _ uint64, r *stateRec) (wire.Event, error) {
 		if err := s.activeEnvironment(tx, ref.Environment); err != nil {

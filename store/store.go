@@ -39,20 +39,23 @@ const (
 
 // Store is an open data file. It is safe for concurrent use.
 type Store struct {
-	opt    Options
-	db     *bbolt.DB
-	commit *committer // nil when read-only
-	seed   uint64
-	bufs   bufPool
-	flight budget // bytes of bodies in flight
-	codecs codecCache
-	cache  headCache
-	envs   memo[environmentRec]
-	spaces memo[workspaceRec]
-	tokens memo[tokenRec]
-	users  memo[userRec]
-	heads  memo[stateRec]
-	locks  memo[sessionRec]
+	opt     Options
+	db      *bbolt.DB
+	commit  *committer // nil when read-only
+	seed    uint64
+	bufs    bufPool
+	flight  budget // bytes of bodies in flight
+	codecs  codecCache
+	cache   headCache
+	keys    keyIndex
+	moments moments
+	envs    memo[environmentRec]
+	spaces  memo[workspaceRec]
+	claims  memo[reservationRec]
+	tokens  memo[tokenRec]
+	users   memo[userRec]
+	heads   memo[stateRec]
+	locks   memo[sessionRec]
 
 	mu    sync.Mutex
 	lives map[Ref]*live
@@ -79,6 +82,9 @@ func Open(o Options) (*Store, error) {
 	if o.ChunkTarget == 0 {
 		o.ChunkTarget = defaultChunkTarget
 	}
+	if o.RunLease == 0 {
+		o.RunLease = defaultRunLease
+	}
 	fresh, err := preflight(o)
 	if err != nil {
 		return nil, err
@@ -101,6 +107,7 @@ func Open(o Options) (*Store, error) {
 	}
 	s.flight.room = semaphore.NewWeighted(o.BodyBytes)
 	s.cache.limit, s.cache.largest = o.CacheBytes, o.CacheLargest
+	s.keys.limit = keyIndexBytes
 	if !fresh && !o.ReadOnly {
 		// killed after creating the file and before laying it out
 		fresh, err = s.bare()
@@ -237,8 +244,8 @@ func (s *Store) view(f func(tx *bbolt.Tx) error) error {
 }
 
 // background does what nobody waits for: each minute it writes when tokens
-// were last used, ends grants that have outlived their user's tokens and lets go
-// of memory that is not in use, each hour it drops refused writes that are too
+// were last used, ends grants that have outlived their user's tokens and runs
+// whose lease is over and lets go of memory that is not in use, each hour it drops refused writes that are too
 // old.
 func (s *Store) background() {
 	minute, hour := time.NewTicker(time.Minute), time.NewTicker(time.Hour)
@@ -249,6 +256,7 @@ func (s *Store) background() {
 		case <-minute.C:
 			s.flushUsed()
 			s.endExpired()
+			s.expireRuns()
 			s.bufs.trim()
 		case <-hour.C:
 			s.sweepRefused()

@@ -25,6 +25,9 @@ type Options struct {
 	// ChunkTarget is the size that chunks of new states aim at, in bytes; 0
 	// means 8 KiB. A file may hold states cut with different targets.
 	ChunkTarget int
+	// RunLease is how long a run lives after its last request; 0 means 15
+	// minutes.
+	RunLease time.Duration
 }
 
 // Ref names a state: the environment's public id and the state's name.
@@ -67,6 +70,7 @@ type WriteRequest struct {
 	Ref    Ref
 	Actor  Actor
 	LockID string // "" when the client holds no lock
+	Run    string // the run that it is a write of, "" for none
 	Body   *Body  // the caller keeps it and must call Release afterwards
 }
 
@@ -76,6 +80,8 @@ type Written struct {
 	Serial  uint64
 	Merged  bool
 	Replay  bool // the same write was accepted before; nothing was stored
+	// Warnings are sentences about soft limits that the write has exceeded.
+	Warnings []string
 }
 
 // Snapshot is one version of a state, ready to be read. It holds no
@@ -125,6 +131,7 @@ type Stats struct {
 	Sessions      int64
 	Waiters       int64
 	RefusedOpen   int64
+	Runs          int64  // live ones
 	Commits       uint64 // write transactions since the file was opened
 	CommitJobs    uint64 // jobs in them; their ratio is the group size
 	CacheBytes    int64

@@ -15,8 +15,8 @@ import (
 	"kl/wire"
 )
 
-// maxText bounds a workspace's name and the reason of a suspension, in
-// characters.
+// maxText bounds a workspace's name, the reason of a suspension and what runs
+// say about themselves, in characters.
 const maxText = 200
 
 func plainText(text string) bool {

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"kl/fault"
+	"kl/quota"
 	"kl/wire"
 )
 
@@ -25,8 +26,9 @@ const maxAttempts = 10
 // Write stores a POST as the next version, or refuses it. What is refused with
 // a class other than invalid is kept as a refused write, and the fault names
 // it. Codes: body_invalid; locked classes lock_not_held, lock_required,
-// lock_foreign; serial_conflict, lineage_conflict; workspace_suspended,
-// state_archived, state_deleted; disk_full, busy.
+// lock_foreign; serial_conflict, lineage_conflict; state_quota,
+// environment_quota, bytes_quota; workspace_suspended, state_archived,
+// state_deleted; disk_full, busy.
 func (s *Store) Write(ctx context.Context, r WriteRequest) (Written, error) {
 	if err := checkName(r.Ref.Name); err != nil {
 		return Written{}, err
@@ -53,6 +55,7 @@ type base struct {
 	body     *Body    // a reference to the head's bytes, nil when not in memory
 	mode     string   // lock mode
 	sess     *sessionRec
+	run      *runRec      // that the write is one of; sess is its
 	overlaid bool         // the session sees its base version differently in places
 	open     []refusedRec // of the state, when the session is one of terraform state push
 }
@@ -89,8 +92,12 @@ func (s *Store) writeOnce(ctx context.Context, l *live, r *WriteRequest) (Writte
 	if err != nil {
 		return Written{}, err
 	}
+	run, err := s.prepareRun(r, ours, p == ours)
+	if err != nil {
+		return Written{}, err
+	}
 	settled := s.settledBy(b, r)
-	w := &writing{r: r, p: p, m: m, ours: ours.top, refusal: refusal, planned: &b.rec, settled: settled}
+	w := &writing{run: run, r: r, p: p, m: m, ours: ours.top, refusal: refusal, planned: &b.rec, settled: settled}
 	if p != ours {
 		w.overlay = overlayOf(ours.changes, p.changes)
 	}
@@ -99,7 +106,7 @@ func (s *Store) writeOnce(ctx context.Context, l *live, r *WriteRequest) (Writte
 		if err := s.judge(tx, w); err != nil {
 			return err
 		}
-		return broken(s.store(tx, w))
+		return s.store(tx, w)
 	})
 	switch {
 	case errors.Is(err, errReplay):
@@ -130,6 +137,7 @@ type writing struct {
 	overlay  []change     // what the session sees differently afterwards
 	settled  []refusedRec // what an accepted write settles
 	settleAs string       // and how: superseded when empty
+	run      *runWrite    // nil when it is none of a run
 	source   string       // of the version, when it is none of a client's write
 
 	sid  uint64
@@ -156,11 +164,16 @@ func (s *Store) loadBase(l *live, r *WriteRequest) (*base, error) {
 			return err
 		}
 		b.mode = modeOf(env, rec)
-		sess, ok, err := s.locks.get(tx, bSession, keyS(sid, r.LockID))
-		if err != nil {
+		if r.Run != "" {
+			if b.run, err = s.getRun(tx, sid, r.Run); err != nil {
+				return err
+			}
+			if b.run.of(r.Actor.Principal) {
+				b.sess, b.overlaid = &b.run.Session, has(tx, bOverlay, keyS(sid, r.Run))
+			}
+		} else if sess, ok, err := s.locks.get(tx, bSession, keyS(sid, r.LockID)); err != nil {
 			return err
-		}
-		if ok && sess.PrincipalID == r.Actor.ID {
+		} else if ok && sess.PrincipalID == r.Actor.ID {
 			b.sess, b.overlaid = sess, has(tx, bOverlay, keyS(sid, r.LockID))
 		}
 		if b.push() {
@@ -204,10 +217,16 @@ func (s *Store) judge(tx *bbolt.Tx, w *writing) error {
 	if err := s.judgeState(tx, w); err != nil {
 		return err
 	}
-	if err := s.judgeSession(tx, w); err != nil {
+	session := s.judgeSession
+	if w.run != nil {
+		session = s.judgeRun
+	}
+	if err := session(tx, w); err != nil {
 		return err
 	}
 	switch {
+	case w.m != nil && w.refusal != nil: // that it is reserved explains more than that others have changed it
+		return cmp.Or(s.judgeReserved(tx, w), error(w.refusal))
 	case w.refusal != nil:
 		return w.refusal
 	case w.m != nil:
@@ -319,8 +338,21 @@ func serialFault(r *WriteRequest, cur *stateRec, p *plan, why string, args ...an
 		With("kind", "serial").With("latest_serial", cur.Serial).With("latest_version", cur.Head).With("base_serial", p.top.serial-1)
 }
 
-// store puts an accepted version. Any error breaks the transaction.
+// store puts an accepted version, if reservations allow what it changes and the
+// quota what it leaves behind: all that makes a version comes by here. It refuses before it writes anything; any
+// other error breaks the transaction.
 func (s *Store) store(tx *bbolt.Tx, w *writing) error {
+	if err := s.judgeReserved(tx, w); err != nil {
+		return err
+	}
+	uses, err := s.judgeQuota(tx, w)
+	if err != nil {
+		return err
+	}
+	return broken(s.put(tx, w, uses))
+}
+
+func (s *Store) put(tx *bbolt.Tx, w *writing, uses quota.Uses) error {
 	r, p, cur := w.r, w.p, w.cur
 	now := s.now()
 	if w.sid == 0 {
@@ -335,10 +367,14 @@ func (s *Store) store(tx *bbolt.Tx, w *writing) error {
 	}
 	n := *cur
 	n.follow(v, p, now)
-	if err := s.heads.put(tx, bState, u64(w.sid), &n); err != nil {
+	if err := errors.Join(s.heads.put(tx, bState, u64(w.sid), &n), addTotal(tx, r.Ref.Environment, n.counted()-cur.counted())); err != nil {
 		return err
 	}
-	if err := s.noteSession(tx, w, v, now); err != nil {
+	if w.run != nil {
+		if err := w.noteRun(tx, s, v); err != nil {
+			return err
+		}
+	} else if err := s.noteSession(tx, w, v, now); err != nil {
 		return err
 	}
 	for i := range w.settled {
@@ -349,9 +385,15 @@ func (s *Store) store(tx *bbolt.Tx, w *writing) error {
 	meta := v.versionMeta // without the lists beside it
 	w.meta = &meta
 	w.out.Version, w.out.Serial, w.out.Merged = v.Version, v.Serial, v.Source == sourceMerge
+	if err := s.noteQuota(tx, w, uses); err != nil {
+		return err
+	}
 	detail := map[string]any{"source": v.Source, "lock_id": v.LockID, "added": v.Added, "changed": v.Changed, "removed": v.Removed}
 	if v.Forced {
 		detail["forced"] = true
+	}
+	if v.RunID != "" {
+		detail["run_id"] = v.RunID
 	}
 	if w.m != nil && len(w.m.overrides) > 0 {
 		detail["overrides"] = w.m.overrides[:min(len(w.m.overrides), maxListed)]
@@ -400,11 +442,14 @@ func (s *Store) versionOf(w *writing, now time.Time) *versionRec {
 	v := &versionRec{splices: p.splices, deaths: p.deaths, changes: p.changes, whole: p.whole != nil}
 	v.versionMeta = versionMeta{
 		Version: cur.Head + 1, Previous: cur.Head, Serial: p.top.serial, Lineage: p.top.lineage, TerraformVersion: p.top.terraformVersion,
-		CreatedAt: now, PrincipalID: r.Actor.ID, Principal: r.Actor.Display(), LockID: r.LockID, Source: sourceWrite, RequestID: r.Actor.RequestID,
+		CreatedAt: now, PrincipalID: r.Actor.ID, Principal: r.Actor.Display(), LockID: r.LockID, RunID: r.Run, Source: sourceWrite, RequestID: r.Actor.RequestID,
 		Instances: p.counts.instances, Managed: p.counts.managed, Resources: p.counts.resources, Outputs: p.counts.outputs,
 		Bytes: int64(p.body.Len()), StoredBytes: p.storedBytes, SHA256: sha[:], NextChunk: p.rec.NextChunk, Opaque: p.opaque,
 		Forced:   cur.Head != 0 && (p.top.lineage != cur.Lineage || p.top.serial <= cur.Serial),
 		Unlisted: p.unlisted, Apart: p.list != nil,
+	}
+	if w.run != nil {
+		v.Who = w.run.rec.Actor
 	}
 	if w.sess != nil {
 		v.Who = w.sess.Info.Who

@@ -1,7 +1,7 @@
-// Package terraform finds out what Terraform and OpenTofu have been told about
-// their state: the http backend's address and credentials in the environment,
-// in an initialised directory, and in the configuration. It only reads files
-// and never runs anything.
+// Package terraform deals with Terraform and OpenTofu on this machine. It finds
+// out what they have been told about their state (the http backend's address and
+// credentials in the environment, in an initialised directory, and in the
+// configuration), and runs them as a shell would.
 package terraform
 
 import (

@@ -30,7 +30,7 @@ var (
 // OpenTofu's main.tofu over main.tf. Values that are no literals are named in
 // Expressions. The code of a failure is parameter_invalid, with file and line.
 func FromConfiguration(dir string) (*Backend, error) {
-	files, err := configFiles(dir)
+	files, err := configFiles(dir, true)
 	if err != nil {
 		return nil, err
 	}
@@ -48,9 +48,9 @@ func FromConfiguration(dir string) (*Backend, error) {
 	return found, nil
 }
 
-// configFiles lists what Terraform would load from dir, the overriding files
-// last.
-func configFiles(dir string) ([]string, error) {
+// configFiles lists what Terraform, or OpenTofu, would load from dir, the
+// overriding files last. Only OpenTofu reads main.tofu, and then no main.tf.
+func configFiles(dir string, tofu bool) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -70,10 +70,10 @@ func configFiles(dir string) ([]string, error) {
 	var plain, override []string
 	for n := range names {
 		stem, ext := splitExt(n)
-		if ext == "" {
+		if ext == "" || (!tofu && strings.HasPrefix(ext, ".tofu")) {
 			continue
 		}
-		if rest, ok := strings.CutPrefix(ext, ".tf"); ok && names[stem+".tofu"+rest] {
+		if rest, ok := strings.CutPrefix(ext, ".tf"); ok && tofu && names[stem+".tofu"+rest] {
 			continue
 		}
 		if stem == "override" || strings.HasSuffix(stem, "_override") {
@@ -97,14 +97,7 @@ func splitExt(name string) (stem, ext string) {
 }
 
 func backendOf(p *hclparse.Parser, dir, name string) (*Backend, error) {
-	var f *hcl.File
-	var diags hcl.Diagnostics
-	path := filepath.Join(dir, name)
-	if strings.HasSuffix(name, ".json") {
-		f, diags = p.ParseJSONFile(path)
-	} else {
-		f, diags = p.ParseHCLFile(path)
-	}
+	f, diags := parse(p, filepath.Join(dir, name))
 	if diags.HasErrors() {
 		return nil, invalid(name, diags)
 	}
@@ -127,6 +120,13 @@ func backendOf(p *hclparse.Parser, dir, name string) (*Backend, error) {
 		}
 	}
 	return found, nil
+}
+
+func parse(p *hclparse.Parser, path string) (*hcl.File, hcl.Diagnostics) {
+	if strings.HasSuffix(path, ".json") {
+		return p.ParseJSONFile(path)
+	}
+	return p.ParseHCLFile(path)
 }
 
 func readBlock(name string, blk *hcl.Block) (*Backend, error) {
@@ -175,8 +175,14 @@ func literal(e hcl.Expression) (string, bool) {
 }
 
 func invalid(name string, diags hcl.Diagnostics) error {
-	line := 0
-	what := "is not valid"
+	line, what := firstError(diags)
+	return fault.New(fault.ParameterInvalid, "%s cannot be read for its backend block: %s", place(name, line), what).
+		WithNext("correct the file (terraform validate), or name the state with --address")
+}
+
+// firstError is where and what the first error among diags is.
+func firstError(diags hcl.Diagnostics) (line int, what string) {
+	what = "is not valid"
 	for _, d := range diags {
 		if d.Severity != hcl.DiagError {
 			continue
@@ -187,6 +193,5 @@ func invalid(name string, diags hcl.Diagnostics) error {
 		}
 		break
 	}
-	return fault.New(fault.ParameterInvalid, "%s cannot be read for its backend block: %s", place(name, line), what).
-		WithNext("correct the file (terraform validate), or name the state with --address")
+	return line, what
 }

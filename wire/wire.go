@@ -158,6 +158,7 @@ type Environment struct {
 	RefusedKeepBytes     int64     `json:"refused_keep_bytes"` // stored bytes of them per environment
 	RefusedKeepDays      int64     `json:"refused_keep_days"`
 	CreatedAt            time.Time `json:"created_at"`
+	ByteLimits
 }
 
 // EnvironmentPatch changes settings of an environment; nil members stay.
@@ -170,6 +171,7 @@ type EnvironmentPatch struct {
 	RefusedKeepLast     *int64    `json:"refused_keep_last,omitempty"`
 	RefusedKeepBytes    *int64    `json:"refused_keep_bytes,omitempty"`
 	RefusedKeepDays     *int64    `json:"refused_keep_days,omitempty"`
+	LimitsPatch
 }
 
 // Token is an automation token of an environment, or a personal access token.
@@ -209,6 +211,9 @@ type State struct {
 	Sessions      int       `json:"sessions"`      // locks held now
 	RefusedOpen   int       `json:"refused_open"`  // refused writes that wait for recovery
 	VersionCount  int64     `json:"version_count"` // versions kept
+	// Quota are the limits that are the state's own; nil: all are the
+	// environment's.
+	Quota *StateLimits `json:"quota,omitempty"`
 }
 
 // Version is one version of a state.
@@ -274,6 +279,7 @@ type Refused struct {
 	Serial               uint64    `json:"serial"`
 	Lineage              string    `json:"lineage"`
 	LockID               string    `json:"lock_id"`
+	RunID                string    `json:"run_id,omitempty"`
 	Bytes                int64     `json:"bytes"`
 	SHA256               string    `json:"sha256"`
 	BaseVersion          uint64    `json:"base_version"` // head when it was refused
@@ -371,6 +377,9 @@ func (d *Duration) UnmarshalText(b []byte) error {
 // StatePatch changes settings of a state; nil members stay.
 type StatePatch struct {
 	LockMode *string `json:"lock_mode,omitempty"` // exclusive, optimistic, or "" for the environment's
+	// Quota changes the state's own limits. It takes the rights of who manages
+	// the environment.
+	Quota *StateLimits `json:"quota,omitempty"`
 }
 
 // Sides of a conflict.
@@ -423,6 +432,8 @@ type MergeResult struct {
 	Removed     []string  `json:"removed"`     // that go from the head
 	Overlapping []Overlap `json:"overlapping"` // changed on both sides
 	Newer       []string  `json:"newer"`       // that others changed since, and that stay as they are in the head
+	// QuotaWarnings are sentences about soft limits that the version made exceeds.
+	QuotaWarnings []string `json:"quota_warnings,omitempty"`
 }
 
 // Overlap is an address that a refused write and others changed differently.

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"kl/fault"
+)
+
+// applyFlags are the flags of kl apply.
+type applyFlags struct {
+	terraformFlags
+	yes bool
+}
+
+// applyOptions are terraform's options that go with a saved plan; the others
+// were for making it.
+var applyOptions = []string{"backup", "compact-warnings", "input", "json", "lock", "lock-timeout", "no-color", "parallelism", "show-sensitive", "state", "state-out"}
+
+func (a *app) applyCmd() *cobra.Command {
+	var f applyFlags
+	cmd := &cobra.Command{
+		Use:   "apply [TERRAFORM OPTIONS] [PLAN]",
+		Short: "Plan, check the quota, confirm, and apply with terraform",
+		Long: `Run terraform plan (or tofu) in this directory, ask the server whether the quota allows what
+is planned, ask for a confirmation, and apply that very plan. With PLAN, a file made with
+-out, that one is checked and applied. A plan above a hard limit is not applied (exit code
+4), nor is one that could not be checked.
+
+Options of terraform begin with one dash and are passed on: -var, -target, -destroy,
+-lock-timeout, -chdir=DIR and the rest. What follows -- is passed on as it is.
+
+When terraform fails because the server has refused something, the server's reason and
+the next step are printed, which terraform itself cannot show, and the exit code tells of
+which kind it was. What was sent is kept: kl recover list.`,
+		Example: "  kl apply\n  kl apply --yes -var region=eu\n  kl apply tf.plan\n  kl apply -destroy",
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&f.yes, "yes", false, "apply without asking; the same as -auto-approve")
+	return a.online(a.passing(cmd, func(cmd *cobra.Command, theirs []string) error { return a.apply(cmd, f, theirs) }))
+}
+
+// apply is the plain kl apply.
+func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
+	ctx := cmd.Context()
+	r, err := a.newRun(ctx, f.terraformFlags, theirs)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	opts, approve := take(r.opts, "auto-approve")
+	opts, saved := take(opts, "")
+	yes := f.yes || approve.on()
+	if _, out := take(opts, "out"); out != nil {
+		return usage(cmd, "kl apply keeps no plan").WithNext("kl plan -out=FILE; then: kl apply FILE")
+	}
+	r.confirms = !yes && saved == nil
+	file := r.planFile()
+	var v *verdict
+	if saved == nil {
+		v, err = r.plan(ctx, "", join(opts))
+	} else {
+		file, yes = saved.value, true // as terraform: who names a plan has seen it
+		if err := a.isPlan(file); err != nil {
+			return err
+		}
+		v, err = r.judge(ctx, file)
+	}
+	if err != nil {
+		return err
+	}
+	if v.Quota != nil && !a.asJSON {
+		if err := a.printVerdict(v.State, *v.Quota); err != nil {
+			return err
+		}
+	}
+	if err := v.err(); err != nil {
+		return notApplied(err)
+	}
+	if !yes && v.Changes {
+		if err := r.confirm(ctx, "Do you want to perform these actions in the state "+v.State+"?"); err != nil {
+			return err
+		}
+	}
+	args := []string{"apply"}
+	for _, name := range applyOptions {
+		_, o := take(opts, name)
+		if o != nil {
+			args = append(args, o.args...)
+		}
+	}
+	code, err := r.run(ctx, r.command, append(args, file)...)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("%s apply ended with exit code %d", filepath.Base(r.command.Path), code)
+	}
+	if err == nil && a.asJSON {
+		err = a.printJSON(v)
+	}
+	return err
+}
+
+// notApplied says that nothing was done.
+func notApplied(err error) error {
+	if e := fault.Of(err); e != nil {
+		told := *e
+		told.Detail = "nothing was applied: " + e.Detail
+		return &told
+	}
+	return err
+}
+
+// isPlan refuses early what cannot be a saved plan: terraform takes a directory
+// or a mistyped word for something else.
+func (a *app) isPlan(file string) error {
+	path := file
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(a.env.Dir, path)
+	}
+	fi, err := os.Stat(path)
+	if err == nil && !fi.IsDir() {
+		return nil
+	}
+	return fault.New(fault.ParameterInvalid, "%q is not the file of a saved plan", file).WithNext("make one with: kl plan -out=FILE")
+}
