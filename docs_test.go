@@ -59,7 +59,7 @@ func catalogue() string {
 func printed(c fault.Code) string {
 	const atWork = "`HTTP error: %d` (apply at work)"
 	onlyKL := []fault.Code{fault.ParameterInvalid, fault.MethodNotAllowed, fault.LockInfoInvalid, fault.FileInvalid, fault.FileInUse,
-		fault.QueryInvalid, fault.QueryNotAllowed, fault.QueryTimeout, fault.QueryMemory, fault.QueryAnswer,
+		fault.QueryInvalid, fault.QueryNotAllowed, fault.QueryTimeout, fault.QueryMemory, fault.QueryAnswer, fault.StateOpaque,
 	}
 	i := c.Info()
 	switch {

@@ -44,7 +44,7 @@ By itself it opens nothing. It opens the environments on which you have a grant
 				return a.printJSON(p)
 			}
 			a.note("the secret is shown only now: export TF_HTTP_PASSWORD=SECRET")
-			return a.printPairs([][2]string{{"token", p.ID}, {"name", p.Name}, {"expires", never(p.ExpiresAt)}, {"secret", p.Secret}})
+			return a.printPairs([][2]string{{"token", p.ID}, {"name", p.Name}, {"expires", never(p.ExpiresAt.Time)}, {"secret", p.Secret}})
 		},
 	}
 	cmd.Flags().DurationVar(&ttl, "expires-in", 0, "how long it is good, such as 2160h; 0 for ever")
@@ -67,7 +67,7 @@ func (a *app) patListCmd() *cobra.Command {
 				return err
 			}
 			return printList(a, all, []string{"ID", "NAME", "STATUS", "CREATED", "EXPIRES", "LAST USED"}, func(p wire.Token) []string {
-				return []string{p.ID, p.Name, a.tokenStatus(p), when(p.CreatedAt), never(p.ExpiresAt), a.ago(p.LastUsedAt)}
+				return []string{p.ID, p.Name, a.tokenStatus(p), when(p.CreatedAt), never(p.ExpiresAt.Time), a.ago(p.LastUsedAt.Time)}
 			}, "you have no personal access tokens")
 		},
 	}

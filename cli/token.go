@@ -45,7 +45,7 @@ does, and only who took a lock may use it.`,
 			}
 			a.note("the secret is shown only now")
 			return a.printPairs([][2]string{
-				{"token", tok.ID}, {"name", tok.Name}, {"environment", t.environment}, {"role", tok.Role}, {"expires", never(tok.ExpiresAt)}, {"secret", tok.Secret},
+				{"token", tok.ID}, {"name", tok.Name}, {"environment", t.environment}, {"role", tok.Role}, {"expires", never(tok.ExpiresAt.Time)}, {"secret", tok.Secret},
 			})
 		},
 	}
@@ -60,7 +60,7 @@ func (a *app) tokenStatus(t wire.Token) string {
 	switch {
 	case !t.RevokedAt.IsZero():
 		return "revoked"
-	case !t.ExpiresAt.IsZero() && !a.env.Now().Before(t.ExpiresAt):
+	case !t.ExpiresAt.IsZero() && !a.env.Now().Before(t.ExpiresAt.Time):
 		return "expired"
 	}
 	return "active"
@@ -94,7 +94,7 @@ func (a *app) tokenListCmd() *cobra.Command {
 				if tok.Sensitive {
 					role += ", sensitive too"
 				}
-				return []string{tok.ID, tok.Name, role, a.tokenStatus(tok), when(tok.CreatedAt), never(tok.ExpiresAt), a.ago(tok.LastUsedAt)}
+				return []string{tok.ID, tok.Name, role, a.tokenStatus(tok), when(tok.CreatedAt), never(tok.ExpiresAt.Time), a.ago(tok.LastUsedAt.Time)}
 			}, t.environment+" has no tokens")
 		},
 	}

@@ -9,6 +9,34 @@ import (
 	"kl/wire"
 )
 
+// DiffQuery says what Diff compares.
+type DiffQuery struct {
+	From, To wire.VersionRef // "" for @1 and head
+	Address  string          // of an instance, a resource or a module, "" for the whole state
+	Reveal   bool            // sensitive values are not masked; the audit trail notes it
+}
+
+// Diff compares two versions of a state. Codes: not_found, parameter_invalid,
+// state_opaque.
+func (c *Client) Diff(ctx context.Context, env, state string, q DiffQuery) (d wire.Diff, err error) {
+	v := url.Values{}
+	for name, value := range map[string]string{"from": string(q.From), "to": string(q.To), "address": q.Address} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	if q.Reveal {
+		v.Set("reveal", "true")
+	}
+	return d, c.call(ctx, http.MethodGet, wire.ControlStatePath(env, state)+"/diff", v, nil, &d)
+}
+
+// Rollback makes the content of an earlier version the newest one, or tells
+// what that would do.
+func (c *Client) Rollback(ctx context.Context, env, state string, q wire.RollbackRequest) (r wire.Rollback, err error) {
+	return r, c.call(ctx, http.MethodPost, wire.ControlStatePath(env, state)+"/rollback", nil, q, &r)
+}
+
 // Tags lists the tags of a state by name.
 func (c *Client) Tags(ctx context.Context, env, state string) iter.Seq2[wire.Tag, error] {
 	return pages[wire.Tag](ctx, c, wire.ControlStatePath(env, state)+"/tags", nil)

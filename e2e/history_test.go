@@ -57,15 +57,22 @@ func lockHistory(t *testing.T, rng *rand.Rand) {
 		}
 	}
 	t.Logf("%d requests, %d of them without an answer", len(r.history), unknown)
-	model := lockModel.ToModel()
-	if got, _ := porcupine.CheckOperationsVerbose(model, r.history, time.Minute); got != porcupine.Ok {
-		slices.SortFunc(r.history, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
-		var lines strings.Builder
-		for _, op := range r.history {
-			fmt.Fprintf(&lines, "%10d-%-10d client %d: %s\n", op.Call/1000, op.Return/1000, op.ClientId, model.DescribeOperation(op.Input, op.Output))
-		}
-		t.Errorf("the history is %s:\n%s", got, lines.String())
+	r.verify(lockModel.ToModel())
+}
+
+// verify looks for an order of the history that the model allows.
+func (r *recorder) verify(model porcupine.Model) {
+	r.t.Helper()
+	got, _ := porcupine.CheckOperationsVerbose(model, r.history, time.Minute)
+	if got == porcupine.Ok {
+		return
 	}
+	slices.SortFunc(r.history, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	var lines strings.Builder
+	for _, op := range r.history {
+		fmt.Fprintf(&lines, "%10d-%-10d client %d: %s\n", op.Call/1000, op.Return/1000, op.ClientId, model.DescribeOperation(op.Input, op.Output))
+	}
+	r.t.Errorf("the history is %s:\n%s", got, lines.String())
 }
 
 // What a client asks, and what it is told.
@@ -120,16 +127,7 @@ func (m lockStateModel) remove(id string) lockStateModel {
 // may not have been done.
 var lockModel = porcupine.NondeterministicModel{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
-		parts := map[string][]porcupine.Operation{}
-		for _, op := range history {
-			state := op.Input.(lockRequest).state
-			parts[state] = append(parts[state], op)
-		}
-		var out [][]porcupine.Operation
-		for _, part := range parts {
-			out = append(out, part)
-		}
-		return out
+		return partition(history, func(op porcupine.Operation) string { return op.Input.(lockRequest).state })
 	},
 	Init: func() []any { return []any{lockStateModel{}} },
 	Step: func(state, input, output any) []any {
@@ -156,6 +154,18 @@ var lockModel = porcupine.NondeterministicModel{
 		return fmt.Sprintf("%s %s %s -> %s %s%s", in.state, in.verb, in.id,
 			[]string{"no answer", "ok", "refused"}[out.status], out.holder, out.ids)
 	},
+}
+
+// partition takes a history apart, by state: none knows of another.
+func partition(history []porcupine.Operation, of func(porcupine.Operation) string) (out [][]porcupine.Operation) {
+	parts := map[string][]porcupine.Operation{}
+	for _, op := range history {
+		parts[of(op)] = append(parts[of(op)], op)
+	}
+	for _, part := range parts {
+		out = append(out, part)
+	}
+	return out
 }
 
 // accept is the state after the request was done, if it may be.
@@ -226,15 +236,20 @@ func (r *recorder) restart(kill bool) {
 	close(old.over)
 }
 
-// do sends a request and records it. One that the server took with it into
-// death can have had its effect only before that, which bounds its place in
-// the order.
+// do sends a request and records it.
 func (r *recorder) do(client int, in lockRequest) lockAnswer {
+	return record(r, client, in, r.send, func(out lockAnswer) bool { return out.status == unanswered })
+}
+
+// record notes a request and its answer. One that the server took with it into
+// death can have had its effect only before that, which bounds its place in the
+// order.
+func record[In, Out any](r *recorder, client int, in In, send func(In) Out, lost func(Out) bool) Out {
 	e := r.current()
 	op := porcupine.Operation{ClientId: client, Input: in, Call: r.now()}
-	out := r.send(in)
+	out := send(in)
 	op.Return = r.now()
-	if out.status == unanswered {
+	if lost(out) {
 		<-e.over
 		op.Return = max(e.dead, op.Call)
 	}

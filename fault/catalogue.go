@@ -67,6 +67,7 @@ const (
 	QueryMemory      Code = "query_memory"
 	QueryAnswer      Code = "query_answer_too_large"
 	FileInvalid      Code = "file_invalid"
+	StateOpaque      Code = "state_opaque"
 
 	DiskFull     Code = "disk_full"
 	ShuttingDown Code = "shutting_down"
@@ -329,6 +330,11 @@ var catalogue = map[Code]Info{
 		Invalid, 400, "The data file is not valid", "",
 		"The file is no kl data file, is of a newer format, or is damaged.",
 		"kl check --data FILE",
+	},
+	StateOpaque: {
+		Invalid, 400, "The document cannot be looked into", "",
+		"The document is encrypted, or of another form than Terraform's version 4. It is kept, served and rolled back byte for byte, but not read.",
+		"use its bytes: kl state pull STATE --version N",
 	},
 
 	DiskFull: {

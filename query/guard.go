@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ncruces/go-sqlite3"
@@ -48,7 +49,7 @@ func (s *statement) guard() error {
 	}
 	for id, n := range map[sqlite3.LimitCategory]int{
 		sqlite3.LIMIT_LENGTH: maxValue, sqlite3.LIMIT_SQL_LENGTH: maxSQL, sqlite3.LIMIT_COLUMN: 200, sqlite3.LIMIT_EXPR_DEPTH: 100,
-		sqlite3.LIMIT_COMPOUND_SELECT: 50, sqlite3.LIMIT_VDBE_OP: 100_000, sqlite3.LIMIT_FUNCTION_ARG: 50, sqlite3.LIMIT_ATTACHED: 0,
+		sqlite3.LIMIT_COMPOUND_SELECT: 50, sqlite3.LIMIT_VDBE_OP: 250_000, sqlite3.LIMIT_FUNCTION_ARG: 50, sqlite3.LIMIT_ATTACHED: 0,
 		sqlite3.LIMIT_LIKE_PATTERN_LENGTH: 1000, sqlite3.LIMIT_VARIABLE_NUMBER: 0, sqlite3.LIMIT_TRIGGER_DEPTH: 0, sqlite3.LIMIT_WORKER_THREADS: 0,
 	} {
 		db.Limit(id, n)
@@ -145,13 +146,11 @@ func (s *statement) functions() error {
 	for name, f := range replaced {
 		for _, n := range f.args {
 			err := s.db.CreateFunction(name, n, sqlite3.DETERMINISTIC|sqlite3.INNOCUOUS, func(ctx sqlite3.Context, arg ...sqlite3.Value) {
-				for _, a := range arg {
-					if a.Type() == sqlite3.NULL {
-						ctx.ResultNull()
-						return
-					}
+				var out any
+				if !null(arg[:f.strict]...) {
+					out = f.call(arg)
 				}
-				if err := result(ctx, f.call(arg)); err != nil {
+				if err := result(ctx, out); err != nil {
 					ctx.ResultError(err)
 				}
 			})
@@ -164,14 +163,19 @@ func (s *statement) functions() error {
 }
 
 type function struct {
-	args []int
-	call func(arg []sqlite3.Value) any
+	args   []int // how many it takes
+	strict int   // so many of them must not be NULL; if one is, the result is
+	call   func(arg []sqlite3.Value) any
+}
+
+func null(arg ...sqlite3.Value) bool {
+	return slices.ContainsFunc(arg, func(a sqlite3.Value) bool { return a.Type() == sqlite3.NULL })
 }
 
 // replaced have the results of SQLite's functions for text; blobs are taken as
 // text.
 var replaced = map[string]function{
-	"instr": {[]int{2}, func(a []sqlite3.Value) any {
+	"instr": {[]int{2}, 2, func(a []sqlite3.Value) any {
 		text := a[0].Text()
 		before, _, found := strings.Cut(text, a[1].Text())
 		if !found {
@@ -179,31 +183,37 @@ var replaced = map[string]function{
 		}
 		return int64(1 + len([]rune(before)))
 	}},
-	"replace": {[]int{3}, func(a []sqlite3.Value) any {
-		text, old, with := a[0].Text(), a[1].Text(), a[2].Text()
+	"replace": {[]int{3}, 2, func(a []sqlite3.Value) any {
+		text, old := a[0].Text(), a[1].Text()
 		if old == "" {
 			return text
 		}
+		if null(a[2]) {
+			return nil
+		}
+		with := a[2].Text()
 		if grow := len(with) - len(old); grow > 0 && len(text)+grow*strings.Count(text, old) > maxValue {
 			return sqlite3.TOOBIG
 		}
 		return strings.ReplaceAll(text, old, with)
 	}},
-	"trim":  {[]int{1, 2}, func(a []sqlite3.Value) any { return strings.TrimFunc(a[0].Text(), oneOf(a[1:])) }},
-	"ltrim": {[]int{1, 2}, func(a []sqlite3.Value) any { return strings.TrimLeftFunc(a[0].Text(), oneOf(a[1:])) }},
-	"rtrim": {[]int{1, 2}, func(a []sqlite3.Value) any { return strings.TrimRightFunc(a[0].Text(), oneOf(a[1:])) }},
+	"trim":  {[]int{1, 2}, 1, func(a []sqlite3.Value) any { return trim(strings.TrimFunc, a) }},
+	"ltrim": {[]int{1, 2}, 1, func(a []sqlite3.Value) any { return trim(strings.TrimLeftFunc, a) }},
+	"rtrim": {[]int{1, 2}, 1, func(a []sqlite3.Value) any { return trim(strings.TrimRightFunc, a) }},
 }
 
-// oneOf tells the characters that trim takes away: blanks unless others are
-// given.
-func oneOf(arg []sqlite3.Value) func(r rune) bool {
-	set := map[rune]bool{}
-	if len(arg) == 0 {
-		set[' '] = true
-	} else {
-		for _, r := range arg[0].Text() {
-			set[r] = true
+// trim takes away characters with f: blanks unless others are given.
+func trim(f func(string, func(rune) bool) string, a []sqlite3.Value) any {
+	chars := " "
+	if len(a) > 1 {
+		if null(a[1]) {
+			return nil
 		}
+		chars = a[1].Text()
 	}
-	return func(r rune) bool { return set[r] }
+	set := map[rune]bool{}
+	for _, r := range chars {
+		set[r] = true
+	}
+	return f(a[0].Text(), func(r rune) bool { return set[r] })
 }

@@ -27,8 +27,16 @@ type fixture struct {
 
 func newFixture(tb testing.TB, l query.Limits) *fixture {
 	tb.Helper()
+	return newFixtureWith(tb, l, func(*store.Options) {})
+}
+
+func newFixtureWith(tb testing.TB, l query.Limits, set func(o *store.Options)) *fixture {
+	tb.Helper()
 	clock := kltest.NewClock()
-	st := kltest.Store(tb, kltest.WithStore(func(o *store.Options) { o.Now = clock.Now }))
+	st := kltest.Store(tb, kltest.WithStore(func(o *store.Options) {
+		o.Now = clock.Now
+		set(o)
+	}))
 	boot, err := st.Bootstrap(context.Background())
 	if err != nil {
 		tb.Fatal(err)

@@ -1,12 +1,15 @@
 package server
 
 import (
+	"cmp"
+	"context"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
 
 	"kl/auth"
 	"kl/fault"
+	"kl/store"
 	"kl/wire"
 )
 
@@ -26,6 +29,62 @@ func historyRoutes() []Route {
 			Method: http.MethodDelete, Path: statePath + "/tags/{tag}", Access: Environment, Action: auth.WriteState, handle: (*Server).unsetTag,
 			Summary: "Remove a tag; the version stays", Status: http.StatusNoContent,
 		},
+		{
+			Method: http.MethodGet, Path: statePath + "/diff", Access: Environment, Action: auth.ReadState, handle: (*Server).diff,
+			Summary: "What two versions have differently, by address and attribute", Answer: wire.Diff{}, Query: []Param{
+				{"from", "a version: its number, @N, serial:N, a tag or head; default @1"}, {"to", "likewise; default head"},
+				{"address", "only this instance, resource or module"}, {"reveal", "true: sensitive values are not masked; the audit trail notes it"},
+			},
+		},
+		{
+			Method: http.MethodPost, Path: statePath + "/rollback", Access: Environment, Action: auth.WriteState, handle: (*Server).rollback,
+			Summary: "Make the content of an earlier version the newest one, all of it or what is at an address, or show what that would do",
+			Body:    wire.RollbackRequest{}, Answer: wire.Rollback{},
+		},
+	}
+}
+
+func (s *Server) rollback(c echo.Context) error {
+	cl := callOf(c)
+	var q wire.RollbackRequest
+	if err := decode(c, &q); err != nil {
+		return err
+	}
+	if q.To == "" {
+		return fault.New(fault.ParameterInvalid, "the body names no version to go back to").WithNext(`send {"to": "@1"}, or another version`)
+	}
+	// what it does is stored even if the client does not wait for the answer
+	ctx := context.WithoutCancel(c.Request().Context())
+	out, err := s.store.Rollback(ctx, cl.actor(), cl.ref(), q)
+	if err != nil {
+		return err
+	}
+	return answer(c, out)
+}
+
+func (s *Server) diff(c echo.Context) error {
+	cl := callOf(c)
+	q := store.DiffQuery{From: cmp.Or(c.QueryParam("from"), "@1"), To: cmp.Or(c.QueryParam("to"), "head"), Address: c.QueryParam("address")}
+	var err error
+	if q.Reveal, err = flag(c, "reveal"); err != nil {
+		return err
+	}
+	d, err := s.store.Diff(c.Request().Context(), cl.actor(), cl.ref(), q)
+	if err != nil {
+		return err
+	}
+	return answer(c, d)
+}
+
+// flag reads a query parameter that is true or false, "" for false.
+func flag(c echo.Context, name string) (bool, error) {
+	switch v := c.QueryParam(name); v {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, fault.New(fault.ParameterInvalid, "%s can be true or false, not %.40q", name, v).WithNext("send %s=true, or leave it out", name)
 	}
 }
 

@@ -140,6 +140,7 @@ func (d *description) problem() object {
 
 var (
 	timeType     = reflect.TypeFor[time.Time]()
+	momentType   = reflect.TypeFor[wire.Moment]()
 	durationType = reflect.TypeFor[wire.Duration]()
 	rawType      = reflect.TypeFor[json.RawMessage]()
 	takeType     = reflect.TypeFor[wire.Take]()
@@ -151,6 +152,8 @@ func (d *description) schema(t reflect.Type) object {
 	switch t {
 	case timeType:
 		return object{"type": "string", "format": "date-time"}
+	case momentType:
+		return object{"type": []string{"string", "null"}, "format": "date-time"}
 	case durationType:
 		return object{"type": "string", "description": "a duration such as 90s or 720h"}
 	case rawType:
@@ -178,7 +181,9 @@ func (d *description) schema(t reflect.Type) object {
 		return object{"type": "boolean"}
 	case reflect.Interface:
 		return object{}
-	default: // wire has no numbers but integers
+	case reflect.Float64:
+		return object{"type": "number"}
+	default:
 		return object{"type": "integer"}
 	}
 }

@@ -50,6 +50,7 @@ func (c *stateCheck) run(ctx context.Context) error {
 	}
 	c.chunks()
 	c.coordination()
+	c.runs()
 	return nil
 }
 

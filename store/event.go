@@ -86,6 +86,16 @@ func (s *Store) NoteRead(by Actor, ref Ref, version uint64, refused string) {
 	s.commit.try(func(tx *bbolt.Tx) error { return broken(s.event(tx, e)) })
 }
 
+// noteReveal adds to the audit trail that somebody was shown sensitive values.
+// It does not wait for the disk, as NoteRead.
+func (s *Store) noteReveal(by Actor, ref Ref, kind string, version uint64, detail map[string]any) {
+	if s.commit == nil {
+		return
+	}
+	e := wire.Event{Kind: kind, Principal: by.Display(), Environment: ref.Environment, State: ref.Name, Version: version, RequestID: by.RequestID, Detail: detail}
+	s.commit.try(func(tx *bbolt.Tx) error { return broken(s.event(tx, e)) })
+}
+
 // maxRequests is how many refused requests are remembered.
 const maxRequests = 10000
 

@@ -80,7 +80,7 @@ func (s *Store) tokenEvent(tx *bbolt.Tx, by Actor, kind string, t *tokenRec) err
 
 func (t *tokenRec) wire() wire.Token {
 	return wire.Token{
-		ID: t.ID, Name: t.Name, Role: string(t.Role), Sensitive: t.Sensitive, CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, LastUsedAt: t.LastUsedAt, RevokedAt: t.RevokedAt,
+		ID: t.ID, Name: t.Name, Role: string(t.Role), Sensitive: t.Sensitive, CreatedAt: t.CreatedAt, ExpiresAt: wire.Moment{Time: t.ExpiresAt}, LastUsedAt: wire.Moment{Time: t.LastUsedAt}, RevokedAt: wire.Moment{Time: t.RevokedAt},
 	}
 }
 
@@ -118,8 +118,8 @@ func (s *Store) listTokens(match func(*tokenRec) bool, check func(tx *bbolt.Tx) 
 	s.mu.Lock()
 	for i := range out {
 		// uses of the last minute are not in the file yet
-		if at := s.used[out[i].ID]; at.After(out[i].LastUsedAt) {
-			out[i].LastUsedAt = at
+		if at := s.used[out[i].ID]; at.After(out[i].LastUsedAt.Time) {
+			out[i].LastUsedAt.Time = at
 		}
 	}
 	s.mu.Unlock()

@@ -31,17 +31,27 @@ func MaskAttributes(instance []byte) (attributes json.RawMessage, sensitive []st
 		return nil, nil, ErrInstance
 	}
 	instance = instance[start:end]
-	attrs, root := Attributes(instance), sensitivePaths(member(instance, instSensitiveAttributes))
+	attrs, root := sensitiveOf(instance)
 	if attrs == nil {
-		if attrs = member(instance, instAttributesFlat); attrs == nil || string(attrs) == "null" {
-			return nil, nil, nil
-		}
-		root.flatten(attrs)
+		return nil, nil, nil
 	}
 	var m masker
 	attributes, _ = m.value(make([]byte, 0, len(attrs)), attrs, 0, root, "")
 	slices.Sort(m.paths)
 	return attributes, slices.Compact(m.paths), nil
+}
+
+// sensitiveOf returns the attributes of a valid instance, nil when there are none, and which of them are sensitive.
+func sensitiveOf(instance []byte) (attrs []byte, root *sensitiveNode) {
+	attrs, root = Attributes(instance), sensitivePaths(member(instance, instSensitiveAttributes))
+	if attrs == nil {
+		if attrs = member(instance, instAttributesFlat); attrs == nil || string(attrs) == "null" {
+			return nil, root
+		}
+		root.flatten(attrs)
+	}
+	root.settle(attrs, 0)
+	return attrs, root
 }
 
 // sensitiveNode is a value on the way of sensitive paths.
@@ -204,7 +214,66 @@ func (n *sensitiveNode) flatten(attrs []byte) {
 	n.all = n.all || len(met) < len(first)
 }
 
-// masker copies JSON that is known to be valid and masks it.
+// settle makes the nearest value around each path that leads nowhere sensitive as a whole. It returns the offset after
+// the value at b[i].
+func (n *sensitiveNode) settle(b []byte, i int) (end int) {
+	i = space(b, i)
+	if n == nil || n.all || n.children() == 0 || b[i] != '{' && b[i] != '[' {
+		if n != nil && n.children() > 0 {
+			n.hide()
+		}
+		end, _ = skipValue(b, i, 0)
+		return end
+	}
+	met := map[*sensitiveNode]struct{}{}
+	element := func(at int, c *sensitiveNode) int {
+		if c != nil {
+			met[c] = struct{}{}
+		}
+		return c.settle(b, at)
+	}
+	if b[i] == '[' {
+		end = eachElement(b, i, func(k uint64, at int) int { return element(at, n.byItem[k]) })
+	} else {
+		end = eachMember(b, i, func(name string, at int) int { return element(at, n.byName[name]) })
+	}
+	if len(met) < n.children() {
+		n.hide()
+	}
+	return end
+}
+
+// hide makes all of the value sensitive. What paths say of its parts is dropped: they may be longer than any value is
+// deep.
+func (n *sensitiveNode) hide() { n.all, n.byName, n.byItem = true, nil, nil }
+
+// eachElement walks over the valid array at b[i]. f gets the offset of each value and returns the one after it.
+func eachElement(b []byte, i int, f func(k uint64, at int) (end int)) (end int) {
+	i++
+	for k := uint64(0); ; k++ {
+		if i = space(b, i); b[i] == ']' {
+			return i + 1
+		}
+		if k > 0 {
+			i = space(b, i+1)
+		}
+		i = f(k, i)
+	}
+}
+
+// eachMember walks over the valid object at b[i]. f gets the offset of each value and returns the one after it.
+func eachMember(b []byte, i int, f func(name string, at int) (end int)) (end int) {
+	i++
+	for first := true; ; first = false {
+		name, value, closed, _ := nextMember(b, i, first)
+		if closed {
+			return value
+		}
+		i = f(decode(name, ""), value)
+	}
+}
+
+// masker copies valid JSON and masks it by a tree that is settled for it.
 type masker struct{ paths []string }
 
 // value appends the value at b[i], masked as n says, and returns the offset after it. path is how the value is called,
@@ -215,72 +284,33 @@ func (m *masker) value(dst, b []byte, i int, n *sensitiveNode, path string) ([]b
 		end, _ := skipValue(b, i, 0)
 		return append(dst, b[i:end]...), end
 	}
-	if !n.all && (b[i] == '{' || b[i] == '[') {
-		before, told := len(dst), len(m.paths)
-		masked, end, whole := m.container(dst, b, i, n, path)
-		if whole {
-			return masked, end
-		}
-		dst, m.paths = masked[:before], m.paths[:told]
+	if n.all && (path != "" || b[i] != '{') {
+		m.paths = append(m.paths, strings.TrimPrefix(path, "."))
+		end, _ := skipValue(b, i, 0)
+		return append(dst, "null"...), end
 	}
-	if path == "" && b[i] == '{' {
-		return m.everything(dst, b, i)
-	}
-	m.paths = append(m.paths, strings.TrimPrefix(path, "."))
-	end, _ := skipValue(b, i, 0)
-	return append(dst, "null"...), end
-}
-
-// container appends an object or array with its elements masked. whole is false when a path leads to what it does not
-// have.
-func (m *masker) container(dst, b []byte, i int, n *sensitiveNode, path string) (_ []byte, end int, whole bool) {
-	met := map[*sensitiveNode]struct{}{}
-	element := func(i int, c *sensitiveNode) (end int) {
-		if c == nil {
-			dst, end = m.value(dst, b, i, nil, "")
-			return end
+	from := i
+	element := func(at int, c *sensitiveNode) (end int) {
+		dst = append(dst, b[from:at]...)
+		text := ""
+		if c != nil {
+			text = path + c.text
 		}
-		met[c] = struct{}{}
-		dst, end = m.value(dst, b, i, c, path+c.text)
+		dst, end = m.value(dst, b, at, c, text)
+		from = end
 		return end
 	}
-	dst = append(dst, b[i])
-	from := i + 1
+	var end int
 	if b[i] == '[' {
-		for k := uint64(0); ; k++ {
-			at := space(b, from)
-			if b[at] == ']' {
-				return append(dst, b[from:at+1]...), at + 1, len(met) == n.children()
+		end = eachElement(b, i, func(k uint64, at int) int { return element(at, n.byItem[k]) })
+	} else {
+		end = eachMember(b, i, func(name string, at int) int {
+			c := n.byName[name]
+			if n.all { // all attributes: their names stay
+				c = &sensitiveNode{text: "." + name, all: true}
 			}
-			if k > 0 {
-				at = space(b, at+1)
-			}
-			dst = append(dst, b[from:at]...)
-			from = element(at, n.byItem[k])
-		}
+			return element(at, c)
+		})
 	}
-	for first := true; ; first = false {
-		name, value, closed, _ := nextMember(b, from, first)
-		dst = append(dst, b[from:value]...)
-		if closed {
-			return dst, value, len(met) == n.children()
-		}
-		from = element(value, n.byName[decode(name, "")])
-	}
-}
-
-// everything appends the object of all attributes with null for each.
-func (m *masker) everything(dst, b []byte, i int) ([]byte, int) {
-	dst = append(dst, b[i])
-	from := i + 1
-	for first := true; ; first = false {
-		name, value, closed, _ := nextMember(b, from, first)
-		dst = append(dst, b[from:value]...)
-		if closed {
-			return dst, value
-		}
-		m.paths = append(m.paths, decode(name, ""))
-		from, _ = skipValue(b, value, 0)
-		dst = append(dst, "null"...)
-	}
+	return append(dst, b[from:end]...), end
 }

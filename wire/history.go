@@ -40,3 +40,93 @@ type Tag struct {
 type TagRequest struct {
 	Version VersionRef `json:"version"`
 }
+
+// Diff is what two versions of a state have differently. Lists are sorted by
+// address.
+type Diff struct {
+	From       uint64      `json:"from"` // version
+	To         uint64      `json:"to"`
+	FromSerial uint64      `json:"from_serial"`
+	ToSerial   uint64      `json:"to_serial"`
+	Address    string      `json:"address,omitempty"` // only what is at or below it was compared
+	Added      []DiffItem  `json:"added"`             // instances that only To has
+	Changed    []DiffItem  `json:"changed"`
+	Removed    []DiffItem  `json:"removed"` // instances that only From has
+	Moved      []DiffItem  `json:"moved"`   // the same object at another address; not among added and removed
+	Outputs    []DiffValue `json:"outputs"` // root outputs, by name
+	Checks     []DiffValue `json:"checks"`  // check results, by what they are about
+	Counts     DiffCounts  `json:"counts"`
+	Truncated  bool        `json:"truncated"` // not all that was counted is listed
+}
+
+// DiffCounts are the numbers of what differs, whatever is listed.
+type DiffCounts struct {
+	Added   int `json:"added"`
+	Changed int `json:"changed"`
+	Removed int `json:"removed"`
+	Moved   int `json:"moved"`
+	Outputs int `json:"outputs"`
+	Checks  int `json:"checks"`
+}
+
+// DiffItem is an instance that differs.
+type DiffItem struct {
+	Address    string      `json:"address"`
+	From       string      `json:"from,omitempty"` // of a moved one: where it was
+	Attributes []DiffValue `json:"attributes"`     // of changed and moved ones
+	Members    []DiffValue `json:"members"`        // what else the state tells of the instance: status, dependencies, provider
+	Omitted    int         `json:"omitted"`        // attributes and members that differ and are not listed
+}
+
+// Kinds of a DiffValue.
+const (
+	DiffAdded   = "added"
+	DiffChanged = "changed"
+	DiffRemoved = "removed"
+)
+
+// DiffValue is a value that differs.
+type DiffValue struct {
+	Path      string          `json:"path"`      // of an attribute: tags.Name, list[0].x; of an output: its name; of a check result: what it is about
+	Change    string          `json:"change"`    // added, changed, removed
+	Before    json.RawMessage `json:"before"`    // null for none, and for what is masked or too large
+	After     json.RawMessage `json:"after"`     // likewise
+	Sensitive bool            `json:"sensitive"` // values are masked unless they were asked for
+	TooLarge  bool            `json:"too_large,omitempty"`
+}
+
+// RollbackRequest asks for the content of an earlier version.
+type RollbackRequest struct {
+	To      VersionRef `json:"to"`
+	Address string     `json:"address,omitempty"` // of an instance, a resource or a module; absent: the whole state
+	DryRun  bool       `json:"dry_run,omitempty"` // only tell what it would do, or why it would be refused
+}
+
+// Rollback is what a rollback did, or would do, to the newest version. Lists
+// are sorted by address.
+type Rollback struct {
+	To         uint64      `json:"to"` // version whose content is taken
+	ToSerial   uint64      `json:"to_serial"`
+	Address    string      `json:"address,omitempty"`
+	DryRun     bool        `json:"dry_run"`
+	Unchanged  bool        `json:"unchanged"`  // the newest version has that content already, and no version is made
+	Version    uint64      `json:"version"`    // made, 0 for none
+	Serial     uint64      `json:"serial"`     // of the newest version afterwards
+	Added      []string    `json:"added"`      // instances that come back
+	Changed    []string    `json:"changed"`    // that become what they were
+	Removed    []string    `json:"removed"`    // that were not there then
+	Dependents []Dependent `json:"dependents"` // instances that stay as they are and depend on what is changed or removed
+	Missing    []Dependent `json:"missing"`    // instances that come back or change and depend on what is not there
+	Counts     DiffCounts  `json:"counts"`
+	Opaque     bool        `json:"opaque"`    // one of both documents cannot be looked into: lists and counts are empty
+	Truncated  bool        `json:"truncated"` // not all is listed
+	// QuotaWarnings are sentences about soft limits that the version made exceeds.
+	QuotaWarnings []string `json:"quota_warnings,omitempty"`
+}
+
+// Dependent is an instance that depends on a resource.
+type Dependent struct {
+	Address   string `json:"address"`
+	DependsOn string `json:"depends_on"` // a resource's address, without keys
+	Change    string `json:"change"`     // what happens to that: changed, removed
+}

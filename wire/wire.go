@@ -181,10 +181,10 @@ type Token struct {
 	Role       string    `json:"role"`                // write, plan, read, outputs; "" for a PAT, whose roles are its user's grants
 	Sensitive  bool      `json:"sensitive,omitempty"` // role outputs: sensitive outputs are served
 	CreatedAt  time.Time `json:"created_at"`
-	ExpiresAt  time.Time `json:"expires_at,omitzero"`   // absent: never
-	LastUsedAt time.Time `json:"last_used_at,omitzero"` // absent: never used
-	RevokedAt  time.Time `json:"revoked_at,omitzero"`   // absent: valid
-	Secret     string    `json:"secret,omitempty"`      // only in the answer to the request that made it
+	ExpiresAt  Moment    `json:"expires_at"`       // null: never
+	LastUsedAt Moment    `json:"last_used_at"`     // null: never used
+	RevokedAt  Moment    `json:"revoked_at"`       // null: valid
+	Secret     string    `json:"secret,omitempty"` // only in the answer to the request that made it
 }
 
 // TokenRequest asks for a new token.
@@ -227,7 +227,9 @@ type Version struct {
 	Who              string    `json:"who"` // LockInfo.Who of the session, "" without one
 	LockID           string    `json:"lock_id"`
 	RunID            string    `json:"run_id"`
-	Source           string    `json:"source"` // write, merge, rollback, recover, push
+	Source           string    `json:"source"`                     // write, merge, rollback, recover, push
+	RollbackTo       uint64    `json:"rollback_to,omitempty"`      // source rollback: version whose content was taken
+	RollbackAddress  string    `json:"rollback_address,omitempty"` // and within which address, "" for all of it
 	ResourceCount    int64     `json:"resource_count"`
 	Added            int64     `json:"added"` // instances, against the version before; -1 when not known
 	Changed          int64     `json:"changed"`
@@ -279,7 +281,7 @@ type Refused struct {
 	Serial               uint64    `json:"serial"`
 	Lineage              string    `json:"lineage"`
 	LockID               string    `json:"lock_id"`
-	RunID                string    `json:"run_id,omitempty"`
+	RunID                string    `json:"run_id"`
 	Bytes                int64     `json:"bytes"`
 	SHA256               string    `json:"sha256"`
 	BaseVersion          uint64    `json:"base_version"` // head when it was refused
