@@ -336,6 +336,6 @@ func (s *Store) commitRollback(ctx context.Context, l *live, r *WriteRequest, p 
 		return err
 	}
 	out.Version, out.Serial, out.QuotaWarnings = w.out.Version, w.out.Serial, w.out.Warnings
-	s.remember(l, p, w.sid, w.out.Version)
+	s.remember(l, p, w.sid, w.meta)
 	return nil
 }
