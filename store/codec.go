@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -66,12 +67,20 @@ func newCodec(dict uint16, raw []byte) *codec {
 	return c
 }
 
+// span is how much of a chunk stands in another one, too: at its beginning and
+// at its end.
+type span struct{ prefix, suffix int }
+
+var wholeSpan = span{math.MaxInt, math.MaxInt}
+
 // encode returns the stored form of raw, a patch of base when base is given
-// and that is worth it. work is memory to work in, workFor(raw) of it: what is
+// and that is worth it. Only what lies in the span counts as the base's: the
+// rest of base is what a patch of it has instead. work is memory to work in, workFor(raw) of it: what is
 // kept until the commit should not hold the spare room.
-func (c *codec) encode(work, raw, base []byte) (stored []byte, patched bool) {
+func (c *codec) encode(work, raw, base []byte, of span) (stored []byte, patched bool) {
 	if base != nil {
 		p, q := common(base, raw)
+		p, q = min(p, of.prefix), min(q, of.suffix)
 		// a patch of most of the chunk would only make the next one's base older
 		if mid := raw[p : len(raw)-q]; len(mid) <= len(raw)/2 {
 			out := c.header(work, codecPatch)
@@ -130,25 +139,44 @@ func (c *codec) decode(dst, stored []byte, base func() ([]byte, error)) ([]byte,
 	case codecWhole:
 		return c.unbody(dst, rest)
 	case codecPatch:
-		p, n := binary.Uvarint(rest)
-		q, m := binary.Uvarint(rest[max(n, 0):])
-		if n <= 0 || m <= 0 || len(rest) <= n+m {
-			return dst, errDamaged
+		of, mid, err := splitPatch(rest)
+		if err != nil {
+			return dst, err
 		}
 		b, err := base()
 		if err != nil {
 			return dst, err
 		}
-		if p > uint64(len(b)) || q > uint64(len(b))-p {
+		if of.prefix > len(b) || of.suffix > len(b)-of.prefix {
 			return dst, errDamaged
 		}
-		dst = append(dst, b[:p]...)
-		if dst, err = c.unbody(dst, rest[n+m:]); err != nil {
+		dst = append(dst, b[:of.prefix]...)
+		if dst, err = c.unbody(dst, mid); err != nil {
 			return dst, err
 		}
-		return append(dst, b[uint64(len(b))-q:]...), nil
+		return append(dst, b[len(b)-of.suffix:]...), nil
 	}
 	return dst, errDamaged
+}
+
+// splitPatch reads what of a patch is its base's, and returns the body that
+// comes between.
+func splitPatch(b []byte) (of span, mid []byte, err error) {
+	p, n := binary.Uvarint(b)
+	q, m := binary.Uvarint(b[max(n, 0):])
+	if n <= 0 || m <= 0 || len(b) <= n+m || p > maxChunk || q > maxChunk {
+		return of, nil, errDamaged
+	}
+	return span{int(p), int(q)}, b[n+m:], nil
+}
+
+// patchSpan is what of a stored patch is its base's.
+func patchSpan(stored []byte) (span, error) {
+	if len(stored) < 4 || stored[0] != codecPatch {
+		return span{}, errDamaged
+	}
+	of, _, err := splitPatch(stored[3:])
+	return of, err
 }
 
 func (c *codec) unbody(dst, b []byte) ([]byte, error) {

@@ -193,13 +193,16 @@ func (s *Store) planChanges(p *plan, w *walk, body []byte) error {
 // elements out of the counts. Looking ahead for what names a resource behind
 // its instances takes longer, and is seldom needed.
 func (s *Store) oldItems(p *plan, regions []region, c *counts, reordered bool) (was []item, err error) {
-	n := *c
+	n, size := *c, 0
+	for _, r := range regions {
+		size += r.end - r.start
+	}
+	was = make([]item, 0, itemsIn(size))
 	for _, r := range regions {
 		old, err := s.oldBytes(p, r)
 		if err != nil {
 			return nil, err
 		}
-		was = slices.Grow(was, itemsIn(len(old)))
 		err = scanTokens(old, r.ctx, reordered, func(t *tfstate.Token) {
 			n.token(t, -1)
 			if t.Kind != tfstate.CutResource {
@@ -379,15 +382,16 @@ func (s *Store) compress(p *plan) error {
 		f := fr[i]
 		e := &p.entries[f.at]
 		var base []byte
+		var of span
 		if e.base != 0 {
 			var err error
-			if base, err = s.baseBytes(p, f); err != nil {
+			if base, of, err = s.baseFor(p, f); err != nil {
 				return err
 			}
 		}
 		raw := body[f.start:f.end]
 		work := s.bufs.get(workFor(raw))
-		stored, patched := p.codec.encode(work, raw, base)
+		stored, patched := p.codec.encode(work, raw, base, of)
 		s.bufs.put(work)
 		if !patched {
 			e.base = 0

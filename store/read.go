@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -113,27 +114,37 @@ func (s *Store) oldBytes(p *plan, r region) ([]byte, error) {
 	return b, err
 }
 
-// baseBytes returns the bytes that a fresh chunk is patched against.
-func (s *Store) baseBytes(p *plan, f fresh) ([]byte, error) {
+// baseFor returns what a fresh chunk is compared with to become a patch: its
+// base, or, which is as good and costs no decoding, a patch of that base that
+// is in memory, together with how much of it is the base's.
+func (s *Store) baseFor(p *plan, f fresh) (was []byte, of span, err error) {
 	o := p.head.entries[f.base]
-	if o.base == 0 && p.oldBody != nil {
-		return p.oldBody[f.basePos : f.basePos+int(o.size)], nil
-	}
+	of = wholeSpan
+	var stored []byte
 	id := o.id
-	if o.base != 0 {
+	if p.oldBody != nil {
+		was = p.oldBody[f.basePos : f.basePos+int(o.size)]
+		if o.base == 0 {
+			return was, of, nil
+		}
+	} else if o.base != 0 {
 		id = o.base
 	}
-	var b []byte
-	err := s.view(func(tx *bbolt.Tx) error {
-		if b = get(tx, bChunk, key(p.head.sid, id)); b == nil {
+	err = s.view(func(tx *bbolt.Tx) error {
+		if stored = peek(tx, bChunk, key(p.head.sid, id)); stored == nil {
 			return fmt.Errorf("%w: chunk %d of state %d, a base, is missing", errDamaged, id, p.head.sid)
 		}
+		if was != nil {
+			of, err = patchSpan(stored)
+			return err
+		}
+		stored = bytes.Clone(stored)
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	if err == nil && was == nil {
+		was, err = s.decodeChunk(p.head.sid, nil, stored, nil, nil)
 	}
-	return s.decodeChunk(p.head.sid, nil, b, nil, nil)
+	return was, of, err
 }
 
 // find reads the record of a state. The code is not_found when there is none.
