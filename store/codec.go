@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"container/list"
 	"encoding/binary"
 	"errors"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
+	"github.com/zeebo/xxh3"
 )
 
 // A stored chunk: one of these, the number of its dictionary, and a body. A
@@ -21,9 +23,11 @@ const (
 )
 
 const (
-	formRaw  = 0
-	formS2   = 1
-	formZstd = 2 // of long records, never of chunks
+	formRaw   = 0
+	formS2    = 1
+	formZstd  = 2 // of long records, never of chunks
+	formSum   = 3 // of records: a sum of 8 bytes, and what it is of, raw
+	formSumS2 = 4 // of records: a sum of 8 bytes, and what it is of, compressed with S2
 )
 
 // maxChunk bounds what one chunk decodes to.
@@ -289,7 +293,7 @@ func (cc *codecCache) add(k codecKey, c *codec) *codec {
 // chunks are kept in, is worth its time. Encoder and decoder are safe for
 // concurrent use.
 var (
-	recordEncoder = must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false), zstd.WithZeroFrames(true)))
+	recordEncoder = must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(true), zstd.WithZeroFrames(true)))
 	recordDecoder = must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxChunk)))
 )
 
@@ -305,45 +309,46 @@ func must[T any](v T, err error) T {
 // time.
 const packQuick = 4 << 10
 
-// pack compresses a record if that helps.
+// pack compresses a record if that helps. Each form has a checksum: what a
+// record says is not verified by anything else.
 func pack(raw []byte) []byte {
-	var out []byte
-	if len(raw) <= packQuick {
-		out = make([]byte, 1+s2.MaxEncodedLen(len(raw)))
-		out[0] = formS2
-		out = out[:1+len(s2.Encode(out[1:], raw))]
-	} else {
-		out = recordEncoder.EncodeAll(raw, []byte{formZstd})
+	summed := func(form byte, room int) []byte {
+		return binary.BigEndian.AppendUint64(append(make([]byte, 0, 9+room), form), xxh3.Hash(raw))
 	}
-	if len(out) <= len(raw) {
+	if len(raw) <= packQuick {
+		out := summed(formSumS2, s2.MaxEncodedLen(len(raw)))
+		out = out[:9+len(s2.Encode(out[9:cap(out)], raw))]
+		if len(out) < 9+len(raw) {
+			return out
+		}
+	} else if out := recordEncoder.EncodeAll(raw, []byte{formZstd}); len(out) <= len(raw)+8 {
 		return out
 	}
-	return append([]byte{formRaw}, raw...)
+	return append(summed(formSum, len(raw)), raw...)
 }
 
 // unpack reverses pack.
-func unpack(b []byte) ([]byte, error) {
-	if len(b) == 0 {
+func unpack(b []byte) (out []byte, err error) {
+	switch {
+	case len(b) > 0 && b[0] == formZstd:
+		out, err = recordDecoder.DecodeAll(b[1:], nil)
+	case len(b) < 9:
 		return nil, errDamaged
-	}
-	if b[0] == formRaw {
-		return append([]byte(nil), b[1:]...), nil
-	}
-	var out []byte
-	var err error
-	switch b[0] {
-	case formS2:
-		if n, _ := s2.DecodedLen(b[1:]); n > packQuick {
+	case b[0] == formSum:
+		out = bytes.Clone(b[9:])
+	case b[0] == formSumS2:
+		if n, err := s2.DecodedLen(b[9:]); err != nil || n > packQuick {
 			return nil, errDamaged
 		}
-		out, err = s2.Decode(nil, b[1:])
-	case formZstd:
-		out, err = recordDecoder.DecodeAll(b[1:], nil)
+		out, err = s2.Decode(nil, b[9:])
 	default:
 		return nil, errDamaged
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	if b[0] != formZstd && binary.BigEndian.Uint64(b[1:]) != xxh3.Hash(out) {
+		return nil, errDamaged
 	}
 	return out, nil
 }

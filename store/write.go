@@ -123,6 +123,7 @@ func (s *Store) writeOnce(ctx context.Context, l *live, r *WriteRequest) (Writte
 		return Written{}, err
 	}
 	s.remember(l, p, w.sid, w.meta)
+	s.wrote(r.Ref, w)
 	return w.out, nil
 }
 
@@ -141,11 +142,13 @@ type writing struct {
 	source   string       // of the version, when it is none of a client's write
 	rollback *rolledBack  // nil when it is none
 
-	sid  uint64
-	cur  *stateRec
-	sess *sessionRec
-	meta *versionMeta // of the version that was put
-	out  Written
+	sid      uint64
+	cur      *stateRec
+	sess     *sessionRec
+	meta     *versionMeta // of the version that was put
+	versions int64        // that the state has afterwards, and that its environment keeps
+	keepLast int64
+	out      Written
 }
 
 // loadBase reads what the write starts from.
@@ -368,6 +371,11 @@ func (s *Store) put(tx *bbolt.Tx, w *writing, uses quota.Uses) error {
 	}
 	n := *cur
 	n.follow(v, p, now)
+	env, _, err := s.envs.get(tx, bEnvironment, []byte(r.Ref.Environment))
+	if err != nil {
+		return err
+	}
+	w.versions, w.keepLast = n.Versions, env.KeepLast
 	if err := errors.Join(s.heads.put(tx, bState, u64(w.sid), &n), addTotal(tx, r.Ref.Environment, n.counted()-cur.counted())); err != nil {
 		return err
 	}
@@ -456,7 +464,7 @@ func (s *Store) versionOf(w *writing, now time.Time) *versionRec {
 		v.Who = w.run.rec.Actor
 	}
 	if w.sess != nil {
-		v.Who = w.sess.Info.Who
+		v.Who, v.SessionSince = w.sess.Info.Who, w.sess.Since
 		if w.sess.Info.Operation == wire.OperationPush {
 			v.Source = sourcePush
 		}
