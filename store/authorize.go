@@ -61,7 +61,7 @@ func (s *Store) Authorize(_ context.Context, p auth.Principal, ws, env string, a
 	}
 	f := auth.Facts{PathWorkspace: ws, Environment: env}
 	if p.Kind != auth.Automation { // its token says all
-		err := s.view(func(tx *bbolt.Tx) error { return facts(tx, p, &f) })
+		err := s.view(func(tx *bbolt.Tx) error { return s.facts(tx, p, &f) })
 		if err != nil {
 			return "", err
 		}
@@ -71,8 +71,8 @@ func (s *Store) Authorize(_ context.Context, p auth.Principal, ws, env string, a
 }
 
 // facts looks up what decides on p's part in an environment.
-func facts(tx *bbolt.Tx, p auth.Principal, f *auth.Facts) error {
-	e, ok, err := getRec[environmentRec](tx, bEnvironment, []byte(f.Environment))
+func (s *Store) facts(tx *bbolt.Tx, p auth.Principal, f *auth.Facts) error {
+	e, ok, err := s.envs.get(tx, bEnvironment, []byte(f.Environment))
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func facts(tx *bbolt.Tx, p auth.Principal, f *auth.Facts) error {
 	if p.User == "" {
 		return nil
 	}
-	u, ok, err := getRec[userRec](tx, bUser, []byte(p.User))
+	u, ok, err := s.users.get(tx, bUser, []byte(p.User))
 	if err != nil {
 		return err
 	}

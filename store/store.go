@@ -59,6 +59,8 @@ type Store struct {
 	heads  memo[stateRec]
 	locks  memo[sessionRec]
 
+	released memo[[]string]
+
 	reading readings
 	pruner  pruner
 	backups atomic.Int32 // on their way

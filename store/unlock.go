@@ -3,9 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 
 	"go.etcd.io/bbolt"
@@ -96,7 +94,7 @@ func (s *Store) toRelease(tx *bbolt.Tx, sid uint64, r *UnlockRequest) (*sessionR
 		}
 		return h, nil
 	}
-	released, err := releasedLocks(tx, sid)
+	released, err := s.releasedLocks(tx, sid)
 	if err != nil {
 		return nil, err
 	}
@@ -114,13 +112,13 @@ func (s *Store) toRelease(tx *bbolt.Tx, sid uint64, r *UnlockRequest) (*sessionR
 	return nil, fault.New(fault.LockMismatch, "the state %s is locked by %s (%s), not by %s", r.Ref.Name, h.Info.Who, h.Info.ID, r.ID).With("holder", h.Info)
 }
 
-func releasedLocks(tx *bbolt.Tx, sid uint64) (ids []string, err error) {
-	if b := peek(tx, bReleased, u64(sid)); b != nil {
-		if err := json.Unmarshal(b, &ids); err != nil {
-			return nil, fmt.Errorf("released locks of state %d: %w", sid, err)
-		}
+// releasedLocks are the locks of a state that were released last.
+func (s *Store) releasedLocks(tx *bbolt.Tx, sid uint64) ([]string, error) {
+	ids, ok, err := s.released.get(tx, bReleased, u64(sid))
+	if err != nil || !ok {
+		return nil, err
 	}
-	return ids, nil
+	return slices.Clip(*ids), nil
 }
 
 // endSession removes a session and remembers its ID.
@@ -130,7 +128,7 @@ func (s *Store) endSession(tx *bbolt.Tx, sid uint64, h *sessionRec, ref Ref, by 
 	if err := errors.Join(del(tx, bSession, k), putOverlay(tx, sid, h.Info.ID, nil)); err != nil {
 		return err
 	}
-	ids, err := releasedLocks(tx, sid)
+	ids, err := s.releasedLocks(tx, sid)
 	if err != nil {
 		return err
 	}
@@ -138,7 +136,7 @@ func (s *Store) endSession(tx *bbolt.Tx, sid uint64, h *sessionRec, ref Ref, by 
 	if len(ids) > maxReleased {
 		ids = ids[len(ids)-maxReleased:]
 	}
-	if err := putRec(tx, bReleased, u64(sid), ids); err != nil {
+	if err := s.released.put(tx, bReleased, u64(sid), &ids); err != nil {
 		return err
 	}
 	return s.event(tx, wire.Event{

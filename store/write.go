@@ -376,7 +376,7 @@ func (s *Store) put(tx *bbolt.Tx, w *writing, uses quota.Uses) error {
 		return err
 	}
 	w.versions, w.keepLast = n.Versions, env.KeepLast
-	if err := errors.Join(s.heads.put(tx, bState, u64(w.sid), &n), addTotal(tx, r.Ref.Environment, n.counted()-cur.counted())); err != nil {
+	if err := errors.Join(s.heads.put(tx, bState, u64(w.sid), &n), s.addTotal(tx, r.Ref.Environment, n.counted()-cur.counted())); err != nil {
 		return err
 	}
 	if w.run != nil {
