@@ -27,6 +27,9 @@ const (
 	maxEndedRuns = 100
 	// maxScopes bounds the addresses of one set.
 	maxScopes = 10000
+	// maxClaim is the size up to which such a set is kept in memory, ready to be
+	// searched; larger ones are read when they are needed.
+	maxClaim = 64 << 10
 )
 
 // runRec is a run. What it reserves is a reservationRec of its own: that is
@@ -204,6 +207,15 @@ func (r *runRec) going(ref Ref) error {
 		WithNext("begin another one: kl apply --orchestrated").With("kind", "reservation").With("run_id", r.ID).With("run_status", r.Status)
 }
 
+// claim reads what a run has reserved; false means that it has ended. The
+// record is shared and must not be changed.
+func (s *Store) claim(tx *bbolt.Tx, k []byte) (*reservationRec, bool, error) {
+	if len(peek(tx, bReservation, k)) > maxClaim {
+		return getRec[reservationRec](tx, bReservation, k)
+	}
+	return s.claims.get(tx, bReservation, k)
+}
+
 // eachRun calls f for the runs of a state, those that have ended too.
 func (s *Store) eachRun(tx *bbolt.Tx, sid uint64, f func(r *runRec) error) error {
 	return eachKV(tx, bRun, u64(sid), func(k, _ []byte) (bool, error) {
@@ -222,7 +234,7 @@ func (s *Store) eachRun(tx *bbolt.Tx, sid uint64, f func(r *runRec) error) error
 // whose lease is over is among them, with the status expired.
 func (s *Store) eachLive(tx *bbolt.Tx, sid uint64, f func(r *runRec, res *reservationRec) error) error {
 	return eachKV(tx, bReservation, u64(sid), func(k, _ []byte) (bool, error) {
-		res, _, err := s.claims.get(tx, bReservation, slices.Clone(k))
+		res, _, err := s.claim(tx, slices.Clone(k))
 		if err != nil {
 			return false, err
 		}
@@ -388,7 +400,7 @@ func (s *Store) wireRun(tx *bbolt.Tx, sid uint64, ref Ref, rec *stateRec, r *run
 		Checkpoints: r.Session.Checkpoints, LastCheckpoint: r.Session.LastCheckpoint, LastVersion: r.Session.LastVersion, HeadVersion: rec.Head,
 		Moved: []string{}, EndedAt: r.EndedAt, EndedBy: r.EndedBy, EndReason: r.EndReason,
 	}
-	res, ok, err := s.claims.get(tx, bReservation, runKey(sid, r.ID))
+	res, ok, err := s.claim(tx, runKey(sid, r.ID))
 	if err != nil {
 		return w, err
 	}
