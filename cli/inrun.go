@@ -78,6 +78,9 @@ func (a *app) newInRun(ctx context.Context, f terraformFlags, s *scopeFlags, the
 	if r.scope, err = s.resolve(a, isTofu(r.tool)); err != nil {
 		return nil, err
 	}
+	if err := terraform.CheckBackend(a.env.Dir); err != nil {
+		return nil, err
+	}
 	if err := r.credentials(ctx); err != nil {
 		return nil, err
 	}

@@ -125,6 +125,41 @@ func TestScopedApplyWaitsItsTurn(t *testing.T) {
 	ben.wantNoChanges()
 }
 
+// A run that holds something does not wait for more: when its new plan needs
+// what others hold it gives back all it has, and gets in line for all of it.
+func TestScopedApplyBeginsAgain(t *testing.T) {
+	t.Parallel()
+	s, ana, ben := crew(t, item("shared", `"one"`))
+	eve := initWorkdir(t, httpBackend, s.envFor("eve", "prod"))
+	ana.write("main.tf", httpBackend+item("shared", `"two"`)+gate("slow", "terraform_data.shared.output"))
+	eve.write("main.tf", httpBackend+"resource \"terraform_data\" \"extra\" {\n  count = 1\n"+strings.SplitN(gate("extra", "null"), "\n", 3)[2])
+	// what ben's file has depends on what ana makes of the shared resource
+	ben.write("main.tf", httpBackend+"resource \"terraform_data\" \"shared\" {\n  input = \"one\"\n  lifecycle {\n    ignore_changes = [input]\n  }\n}\n")
+	ben.write("ben.tf", item("ben", "terraform_data.shared.output")+"resource \"terraform_data\" \"extra\" {\n  count = terraform_data.shared.output == \"two\" ? 1 : 0\n}\n")
+
+	a := ana.startKL(inRun("-f", "main.tf")...)
+	ana.awaitGate("slow", a)
+	e := eve.startKL(inRun("-f", "main.tf")...)
+	eve.awaitGate("extra", e)
+	b := ben.startKL(inRun("-f", "ben.tf", "--wait", "2m")...)
+	b.awaitOutput("waiting: run ")
+	await(t, "ben's place in the queue", func() bool {
+		return slices.ContainsFunc(s.runs(true), func(r wire.Run) bool { return r.Waiting })
+	}, b.out.String)
+	ana.openGate("slow")
+	wantDone(t, a.result(clientPatience))
+	b.awaitOutput("all that was reserved is given back")
+	if got := len(s.runs(true)); got > 2 {
+		t.Errorf("%d runs go on, want eve's and ben's second", got)
+	}
+	eve.openGate("extra")
+	wantDone(t, e.result(clientPatience), b.result(clientPatience))
+	if got := input(t, s.pull("prod"), "ben"); got != "two" {
+		t.Errorf("ben read %q, want ana's value", got)
+	}
+	wantNames(t, s.pull("prod"), "shared", "slow", "ben", "extra")
+}
+
 // A runner that is killed leaves what it has built in the state, as its client
 // goes on; its reservation ends by its lease.
 func TestKilledRunner(t *testing.T) {
