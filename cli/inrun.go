@@ -246,12 +246,6 @@ func (r *inRun) beat(ctx context.Context, run wire.Run) {
 	})
 }
 
-func (r *inRun) lostErr() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.lost
-}
-
 // end ends the run as err says, and returns err, or what kept it from ending.
 func (r *inRun) end(ctx context.Context, err error) error {
 	select {
@@ -278,8 +272,8 @@ func (r *inRun) end(ctx context.Context, err error) error {
 	if r.scratch != nil {
 		err = errors.Join(err, r.scratch.Close())
 	}
-	if lost := r.lost; lost != nil && err != nil {
-		return lost
+	if lost := r.lost; lost != nil && err != nil && !fault.Is(err, fault.ReservedConflict) {
+		return lost // else err tells of the write that was refused for it
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -48,12 +49,8 @@ func (a *app) planInRun(cmd *cobra.Command, f terraformFlags, s scopeFlags, out 
 		if err := a.printJSON(sp); err != nil {
 			return err
 		}
-	} else if err := a.printf("%s", r.summary()); err != nil {
+	} else if err := cmp.Or(a.printf("%s", r.summary()), r.show(r.verdict)); err != nil {
 		return err
-	} else if q := r.verdict.Quota; q != nil {
-		if err := a.printVerdict(r.target.state, *q); err != nil {
-			return err
-		}
 	}
 	if e := outsideErr(outside(r.scope, r.planned)); e != nil {
 		a.note("warning: %s; kl apply would refuse that", e)
@@ -168,8 +165,8 @@ func (r *inRun) mayApply(ctx context.Context, sp *spec, yes bool, agreed map[ter
 	if !r.verdict.Changes {
 		return nil
 	}
-	if q := r.verdict.Quota; q != nil && !r.app.asJSON {
-		if err := r.app.printVerdict(r.target.state, *q); err != nil {
+	if !r.app.asJSON {
+		if err := r.show(r.verdict); err != nil {
 			return err
 		}
 	}
@@ -233,10 +230,11 @@ func (r *inRun) reserve(ctx context.Context, deadline time.Time) (ready bool, er
 		if err == nil {
 			return r.reserved(ctx, run)
 		}
-		if r.before = client.RequestID(err); !waits(err) || left == 0 {
+		away := fault.ClassOf(err) == fault.Unavailable // a server that restarts knows the run again
+		if r.before = client.RequestID(err); !away && !waits(err) || left == 0 {
 			return false, notApplied(err)
 		}
-		if r.run.Status != wire.RunPlanning {
+		if !away && r.run.Status != wire.RunPlanning {
 			return false, r.beginAgain(ctx)
 		}
 		r.tell.set("%s", ahead(err))
@@ -356,13 +354,24 @@ func (r *inRun) applyPlan(ctx context.Context) error {
 	code, err := r.tfRun.run(ctx, c, applyArgs(r.opts, r.planFile())...)
 	stdout.stop()
 	stderr.stop()
-	if lost := r.lostErr(); lost != nil {
-		return lost
-	}
 	if err == nil && code != 0 {
 		err = fmt.Errorf("%s apply ended with exit code %d", filepath.Base(c.Path), code)
 	}
-	return err
+	return r.kept(err)
+}
+
+// kept tells where what was built is, when the server has refused to store it.
+func (r *inRun) kept(err error) error {
+	e := fault.Of(err)
+	if e == nil {
+		return err
+	}
+	id, _ := e.Details["refused_write"].(string)
+	if id == "" || strings.Contains(e.Next, "kl recover") {
+		return err
+	}
+	told := *e
+	return told.WithNext("what was built and could not be stored is kept: kl recover show %s --state %s; bring it in with: kl recover merge %s --state %s", id, r.target.state, id, r.target.state)
 }
 
 // report tells what came of it.

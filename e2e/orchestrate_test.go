@@ -208,7 +208,7 @@ func TestAbortedOrchestratedApply(t *testing.T) {
 	if a.code != 2 {
 		t.Errorf("exit %d, want 2\n%s", a.code, a.out)
 	}
-	wantText(t, a.out, "is aborted", "wrong branch")
+	wantText(t, a.out, "is aborted", "wrong branch", "kl recover")
 	if v := s.head("prod").Version; v != before {
 		t.Errorf("the head is version %d, want %d as before the abort", v, before)
 	}
