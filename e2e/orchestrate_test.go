@@ -114,6 +114,7 @@ func TestScopedApplyWaitsItsTurn(t *testing.T) {
 	await(t, "a place in the queue", func() bool {
 		return slices.ContainsFunc(s.runs(true), func(r wire.Run) bool { return r.Waiting && r.QueuePosition == 1 })
 	}, q.out.String)
+	s.restart(true) // runs, reservations and the queue are in the file
 	ana.openGate("slow")
 	wantDone(t, p.result(clientPatience))
 	b := q.result(clientPatience)
