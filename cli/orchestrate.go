@@ -30,7 +30,7 @@ func (a *app) planInRun(cmd *cobra.Command, f terraformFlags, s scopeFlags, out 
 	if _, operand := take(opts, ""); operand != nil {
 		return usage(cmd, "kl plan takes no argument %q", operand.value)
 	}
-	r, err := a.newInRun(ctx, f, &s, theirs, "kl plan")
+	r, err := a.newInRun(ctx, f, &s, theirs, "kl plan", 0)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (a *app) applyInRun(cmd *cobra.Command, f applyFlags, theirs []string) (err
 	if f.wait < 0 {
 		return usage(cmd, "--wait must not be negative")
 	}
-	r, err := a.newInRun(ctx, f.terraformFlags, &s, theirs, "kl apply")
+	r, err := a.newInRun(ctx, f.terraformFlags, &s, theirs, "kl apply", f.wait)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,6 @@ func (r *inRun) apply(ctx context.Context, f applyFlags, sp *spec) error {
 	_, approve := take(r.opts, "auto-approve")
 	yes := f.yes || approve.on()
 	r.confirms = !yes
-	deadline := r.app.env.Now().Add(f.wait)
 	agreed := map[terraform.Change]bool{}
 	for range maxReplans {
 		if err := r.makePlan(ctx); err != nil {
@@ -147,7 +146,7 @@ func (r *inRun) apply(ctx context.Context, f applyFlags, sp *spec) error {
 		if err := r.mayApply(ctx, sp, yes, agreed); err != nil || !r.verdict.Changes {
 			return err
 		}
-		ready, err := r.reserve(ctx, deadline)
+		ready, err := r.reserve(ctx)
 		if err != nil {
 			return err
 		}
@@ -215,13 +214,13 @@ func changeLines(list []terraform.Change) string {
 // reserve reserves what the plan writes and relies on. False means that others
 // have changed some of it since the run looked: the run now sees that, and the
 // plan has to be made again.
-func (r *inRun) reserve(ctx context.Context, deadline time.Time) (ready bool, err error) {
+func (r *inRun) reserve(ctx context.Context) (ready bool, err error) {
 	if len(r.planned.Write)+len(r.planned.Read) == 0 {
 		return true, nil // outputs alone, which nobody reserves
 	}
 	for first := true; ; first = false {
 		asked := r.app.env.Now()
-		left := max(deadline.Sub(asked), 0)
+		left := max(r.deadline.Sub(asked), 0)
 		q := wire.ReserveRequest{WriteSet: r.planned.Write, ReadSet: r.planned.Read}
 		if !first { // the first answer comes at once, so that the user knows who is in the way
 			q.Wait = wire.Duration(left)
@@ -242,13 +241,20 @@ func (r *inRun) reserve(ctx context.Context, deadline time.Time) (ready bool, er
 			continue
 		}
 		// a server that answers at once is not asked without a pause
-		pause := time.NewTimer(max(0, time.Second-r.app.env.Now().Sub(asked)))
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return false, ctx.Err()
-		case <-pause.C:
+		if err := pause(ctx, time.Second-r.app.env.Now().Sub(asked)); err != nil {
+			return false, err
 		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(max(0, d))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
 	}
 }
 

@@ -126,6 +126,23 @@ func TestScopedApplyWaitsItsTurn(t *testing.T) {
 	ben.wantNoChanges()
 }
 
+// Of a state without a version one run makes the first, and the others wait.
+func TestFirstScopedApplies(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	ana, ben := initWorkdir(t, httpBackend, s.envFor("ana", "prod")), initWorkdir(t, httpBackend, s.envFor("ben", "prod"))
+	give(map[string]string{"ana.tf": gate("ana", "1"), "ben.tf": item("ben", "2")}, ana, ben)
+	a := ana.startKL(inRun("-f", "ana.tf")...)
+	ana.awaitGate("ana", a)
+	ben.wantKL(2, inRun("-f", "ben.tf"), "has no version yet, and the run "+s.theRun().ID)
+	b := ben.startKL(inRun("-f", "ben.tf", "--wait", "1m")...)
+	b.awaitOutput("waiting: the state prod has no version yet")
+	ana.openGate("ana")
+	wantDone(t, a.result(clientPatience), b.result(clientPatience))
+	wantNames(t, s.pull("prod"), "ana", "ben")
+	ana.wantNoChanges()
+}
+
 // A run that holds something does not wait for more: when its new plan needs
 // what others hold it gives back all it has, and gets in line for all of it.
 func TestScopedApplyBeginsAgain(t *testing.T) {
