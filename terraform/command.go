@@ -52,19 +52,19 @@ func Find(name string, getenv func(string) string) (string, error) {
 // foreground as it must be to ask for anything; everywhere else the client runs
 // in a process group of its own, and interrupts are passed on.
 type Command struct {
-	Path   string   // of the program, from Find
-	Dir    string   // where it runs; "" for here
-	Chdir  string   // its option -chdir, "" for none
-	Env    []string // NAME=value; nil for that of this process
-	Stdin  *Input   // nil for none
+	Path  string   // of the program, from Find
+	Dir   string   // where it runs; "" for here
+	Chdir string   // its option -chdir, "" for none
+	Env   []string // NAME=value; nil for that of this process
+	Stdin *Input   // nil for none
 	// Terminal says that this process runs at a terminal, which sends its
 	// interrupts to the client too; others, such as SIGTERM, are passed on.
 	Terminal bool
 	// Keyboard is standard input where that is a terminal: the client gets it as
 	// it is, in the place of Stdin.
 	Keyboard *os.File
-	Stdout io.Writer
-	Stderr io.Writer
+	Stdout   io.Writer
+	Stderr   io.Writer
 	// Hold is a file that the client has open as long as it lives, also when it
 	// outlives this process; nil for none. Windows knows no such thing.
 	Hold *os.File

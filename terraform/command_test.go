@@ -143,7 +143,7 @@ func TestInterrupts(t *testing.T) {
 		"twice":            {body: polite, signals: 2, code: 3, said: "interrupt 2"},
 		// what the terminal has sent to both is not sent again; others are
 		"at a terminal": {body: polite, signals: 2, code: 3, said: "interrupt 2", terminal: true},
-		"three times":      {body: `trap 'echo no' INT; echo ready; while :; do sleep 0.01; done`, signals: 3, killed: true, said: "no"},
+		"three times":   {body: `trap 'echo no' INT; echo ready; while :; do sleep 0.01; done`, signals: 3, killed: true, said: "no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := &watched{wake: make(chan string, 100)}
