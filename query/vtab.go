@@ -43,7 +43,7 @@ type vtab struct {
 // selectivity is how much of a table is left, about, when a column has one
 // value; the planner orders joins by it.
 var selectivity = map[string]float64{
-	"environment": 0.3, "state": 0.05, "version": 1, "address": 1e-6, "resource": 1e-5, "depends_on": 1e-4, "module": 0.05, "type": 0.02, "mode": 0.5,
+	"environment": 0.3, "state": 0.05, "version": 1, "address": 1e-6, "resource": 1e-5, "config_address": 1e-5, "depends_on": 1e-4, "module": 0.05, "type": 0.02, "mode": 0.5,
 }
 
 // BestIndex tells SQLite which filters are handed down: equality with a column
