@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 
 	// programs around the product use it as others do: by its binary and its API
 	"scripts/rig":           {"client", "wire"},
+	"scripts/audit":         {"scripts/rig", "client", "fault", "wire"},
 	"examples/coordination": {"scripts/rig", "client", "fault", "wire"},
 }
 

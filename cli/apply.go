@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +14,10 @@ import (
 // applyFlags are the flags of kl apply.
 type applyFlags struct {
 	terraformFlags
-	yes bool
+	yes          bool
+	scope        scopeFlags
+	orchestrated bool
+	wait         time.Duration
 }
 
 // applyOptions are terraform's options that go with a saved plan; the others
@@ -40,7 +44,16 @@ which kind it was. What was sent is kept: kl recover list.`,
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "apply without asking; the same as -auto-approve")
-	return a.online(a.passing(cmd, func(cmd *cobra.Command, theirs []string) error { return a.apply(cmd, f, theirs) }))
+	f.scope.add(cmd)
+	cmd.Flags().BoolVar(&f.orchestrated, "orchestrated", false, "apply in a run, beside others who work elsewhere in the state")
+	cmd.Flags().DurationVar(&f.wait, "wait", 0, "with --orchestrated: how long to wait for what others have reserved")
+	cmd.AddCommand(a.applyAbortCmd())
+	return a.online(a.passing(cmd, func(cmd *cobra.Command, theirs []string) error {
+		if f.orchestrated {
+			return a.applyInRun(cmd, f, theirs)
+		}
+		return a.apply(cmd, f, theirs)
+	}))
 }
 
 // apply is the plain kl apply.
@@ -51,6 +64,13 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 		return err
 	}
 	defer r.close()
+	if f.scope.any() {
+		targets, err := r.scoped(ctx, &f.scope)
+		if err != nil {
+			return err
+		}
+		r.opts = append(r.opts, targets...)
+	}
 	opts, approve := take(r.opts, "auto-approve")
 	opts, saved := take(opts, "")
 	yes := f.yes || approve.on()
@@ -85,14 +105,7 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 			return err
 		}
 	}
-	args := []string{"apply"}
-	for _, name := range applyOptions {
-		_, o := take(opts, name)
-		if o != nil {
-			args = append(args, o.args...)
-		}
-	}
-	code, err := r.run(ctx, r.command, append(args, file)...)
+	code, err := r.run(ctx, r.command, applyArgs(opts, file)...)
 	if err == nil && code != 0 {
 		err = fmt.Errorf("%s apply ended with exit code %d", filepath.Base(r.command.Path), code)
 	}
@@ -100,6 +113,18 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 		err = a.printJSON(v)
 	}
 	return err
+}
+
+// applyArgs are the arguments that apply a saved plan, with those of opts that go
+// with one.
+func applyArgs(opts []option, file string) []string {
+	args := []string{"apply"}
+	for _, name := range applyOptions {
+		if _, o := take(opts, name); o != nil {
+			args = append(args, o.args...)
+		}
+	}
+	return append(args, file)
 }
 
 // notApplied says that nothing was done.

@@ -117,9 +117,9 @@ directory they run in, and in ~/.config/kl/config.toml, in this order.`,
 	root.AddCommand(
 		a.serveCmd(), a.initCmd(), a.checkCmd(), a.versionCmd(),
 		a.backendCmd(), a.stateCmd(), a.lockCmd(), a.historyCmd(), a.recoverCmd(),
-		a.diffCmd(), a.tagCmd(), a.whyCmd(), a.eventsCmd(), a.doctorCmd(), a.envCmd(), a.tokenCmd(), a.loginCmd(), a.whoamiCmd(),
+		a.diffCmd(), a.rollbackCmd(), a.tagCmd(), a.whyCmd(), a.eventsCmd(), a.doctorCmd(), a.envCmd(), a.tokenCmd(), a.loginCmd(), a.whoamiCmd(),
 		a.workspaceCmd(), a.userCmd(), a.memberCmd(), a.patCmd(), a.grantCmd(),
-		a.quotaCmd(), a.planCmd(), a.applyCmd(),
+		a.quotaCmd(), a.planCmd(), a.applyCmd(), a.runsCmd(),
 		a.queryCmd(), a.graphCmd(),
 	)
 	root.InitDefaultHelpCmd()

@@ -52,8 +52,15 @@ func versionRow(v wire.Version) []string {
 	if v.Opaque {
 		resources, changes = "opaque", ""
 	}
+	source := v.Source
+	if v.RollbackTo > 0 {
+		source += fmt.Sprintf(" to %d", v.RollbackTo)
+	}
+	if v.RollbackAddress != "" {
+		source += " of " + v.RollbackAddress
+	}
 	return []string{
-		fmt.Sprint(v.Version), fmt.Sprint(v.Serial), when(v.CreatedAt), by, v.TerraformVersion, v.Source,
+		fmt.Sprint(v.Version), fmt.Sprint(v.Serial), when(v.CreatedAt), by, v.TerraformVersion, source,
 		resources, changes, amount(v.Bytes), strings.Join(v.Tags, ","),
 	}
 }

@@ -30,6 +30,8 @@ type verdict struct {
 
 func (a *app) planCmd() *cobra.Command {
 	var f terraformFlags
+	var s scopeFlags
+	var spec string
 	cmd := &cobra.Command{
 		Use:   "plan [TERRAFORM OPTIONS]",
 		Short: "Plan with terraform, and tell whether the quota allows it",
@@ -48,7 +50,12 @@ with 2, as terraform's does.`,
 		Example: "  kl plan\n  kl plan -var region=eu -out=tf.plan\n  kl plan -destroy --json",
 	}
 	f.add(cmd)
+	s.add(cmd)
+	cmd.Flags().StringVarP(&spec, "output", "o", "", "write what is needed to apply the plan later, beside others, to this file")
 	return a.online(a.passing(cmd, func(cmd *cobra.Command, theirs []string) error {
+		if s.any() || spec != "" {
+			return a.planInRun(cmd, f, s, spec, theirs)
+		}
 		r, err := a.newRun(cmd.Context(), f, theirs)
 		if err != nil {
 			return err
@@ -111,6 +118,7 @@ func (r *tfRun) judge(ctx context.Context, file string) (*verdict, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.shown = b
 	v := &verdict{}
 	if v.Plan, err = tfstate.CountPlan(bytes.NewReader(b)); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,6 +146,7 @@ type tfRun struct {
 	trouble error    // why the state or its server is not known
 	before  string   // id of the last refused request before the run
 	tmp     string   // a directory for the plan, which holds secrets
+	shown   []byte   // JSON of the plan that was judged last
 	close   func()
 	// confirms says that a question will follow the plan: what comes through a
 	// pipe is its answer.
@@ -254,13 +256,12 @@ func (r *tfRun) explain(ctx context.Context, verb string) error {
 	switch class := fault.ClassOf(err); {
 	case class == fault.Auth, class == fault.Scope, class == fault.Unavailable:
 		return err
+	case err == nil && fault.Code(last.Code) == fault.NotFound: // how a state that was never written is read
 	case err == nil && last.RequestID != r.before && last.Environment == r.target.environment && last.State == r.target.state:
 		r.before = last.RequestID
 		return refusalOf(last)
-	case ctx.Err() != nil:
-		return ctx.Err()
 	}
-	return failed
+	return cmp.Or(ctx.Err(), failed)
 }
 
 // refusalOf is a refusal as the server remembers it.

@@ -9,7 +9,7 @@ import (
 
 func (a *app) workspaceCmd() *cobra.Command {
 	return a.online(group("workspace", "Create workspaces, see them, hold and release them",
-		a.workspaceCreateCmd(), a.workspaceListCmd(), a.workspaceShowCmd(), a.workspaceSuspendCmd(), a.workspaceResumeCmd()))
+		a.workspaceCreateCmd(), a.workspaceListCmd(), a.workspaceShowCmd(), a.workspaceSuspendCmd(), a.workspaceResumeCmd(), a.workspaceDeleteCmd()))
 }
 
 func (a *app) workspaceCreateCmd() *cobra.Command {
@@ -170,4 +170,28 @@ func (a *app) workspaceResumeCmd() *cobra.Command {
 	}, func(cmd *cobra.Command, t *target, id string) (wire.Workspace, error) {
 		return t.ResumeWorkspace(cmd.Context(), id)
 	})
+}
+
+func (a *app) workspaceDeleteCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "delete WORKSPACE",
+		Short: "Delete a workspace that has no environments",
+		Long: `Delete a workspace, with its memberships. It must have no environments: kl env delete. Its
+entries in the audit trail stay.`,
+		Example: "  kl workspace delete platform",
+		Args:    between(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, id, err := a.forWorkspace(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			if err := t.DeleteWorkspace(cmd.Context(), id); err != nil {
+				return err
+			}
+			if a.asJSON {
+				return a.printJSON(map[string]string{"workspace_id": id, "status": "deleted"})
+			}
+			return a.printf("deleted %s\n", args[0])
+		},
+	}
 }

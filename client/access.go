@@ -35,6 +35,11 @@ func (c *Client) CreateWorkspace(ctx context.Context, q wire.WorkspaceRequest) (
 	return w, c.call(ctx, http.MethodPost, "/v1/workspaces", nil, q, &w)
 }
 
+// DeleteWorkspace removes a workspace that has no environments.
+func (c *Client) DeleteWorkspace(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, wire.WorkspacePath(id), nil, nil, nil)
+}
+
 // Workspace returns one workspace. What is not the caller's is not_found.
 func (c *Client) Workspace(ctx context.Context, id string) (w wire.Workspace, err error) {
 	return w, c.call(ctx, http.MethodGet, wire.WorkspacePath(id), nil, nil, &w)

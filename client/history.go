@@ -31,6 +31,12 @@ func (c *Client) Diff(ctx context.Context, env, state string, q DiffQuery) (d wi
 	return d, c.call(ctx, http.MethodGet, wire.ControlStatePath(env, state)+"/diff", v, nil, &d)
 }
 
+// Rollback makes the content of an earlier version the newest one, or tells
+// what that would do.
+func (c *Client) Rollback(ctx context.Context, env, state string, q wire.RollbackRequest) (r wire.Rollback, err error) {
+	return r, c.call(ctx, http.MethodPost, wire.ControlStatePath(env, state)+"/rollback", nil, q, &r)
+}
+
 // Tags lists the tags of a state by name.
 func (c *Client) Tags(ctx context.Context, env, state string) iter.Seq2[wire.Tag, error] {
 	return pages[wire.Tag](ctx, c, wire.ControlStatePath(env, state)+"/tags", nil)

@@ -156,7 +156,7 @@ func (s *Server) finish(c echo.Context, cl *call) {
 	if p := cl.refusal; p != nil {
 		ev.Str(fieldClass, p.Class).Str(fieldCode, p.Code)
 		if serial, ok := p.Extra["latest_serial"]; ok {
-			ev.Interface(fieldLatestSerial, serial)
+			ev.Interface(fieldLatestSerial, serial).Str(fieldNextStep, p.NextStep)
 		}
 		if a, ok := p.Extra["conflicting_addresses"].([]string); ok {
 			ev.Strs(fieldAddresses, a[:min(len(a), maxLoggedAddresses)]).Interface(fieldAddressCount, p.Extra["conflicting_count"])

@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
@@ -35,7 +36,30 @@ func historyRoutes() []Route {
 				{"address", "only this instance, resource or module"}, {"reveal", "true: sensitive values are not masked; the audit trail notes it"},
 			},
 		},
+		{
+			Method: http.MethodPost, Path: statePath + "/rollback", Access: Environment, Action: auth.WriteState, handle: (*Server).rollback,
+			Summary: "Make the content of an earlier version the newest one, all of it or what is at an address, or show what that would do",
+			Body:    wire.RollbackRequest{}, Answer: wire.Rollback{},
+		},
 	}
+}
+
+func (s *Server) rollback(c echo.Context) error {
+	cl := callOf(c)
+	var q wire.RollbackRequest
+	if err := decode(c, &q); err != nil {
+		return err
+	}
+	if q.To == "" {
+		return fault.New(fault.ParameterInvalid, "the body names no version to go back to").WithNext(`send {"to": "@1"}, or another version`)
+	}
+	// what it does is stored even if the client does not wait for the answer
+	ctx := context.WithoutCancel(c.Request().Context())
+	out, err := s.store.Rollback(ctx, cl.actor(), cl.ref(), q)
+	if err != nil {
+		return err
+	}
+	return answer(c, out)
 }
 
 func (s *Server) diff(c echo.Context) error {

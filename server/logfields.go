@@ -20,6 +20,7 @@ const (
 	fieldClass         = "class"
 	fieldCode          = "code"
 	fieldLatestSerial  = "latest_serial"
+	fieldNextStep      = "next_step"             // of a conflict
 	fieldAddresses     = "conflicting_addresses" // of a conflict, the first ten
 	fieldAddressCount  = "conflicting_count"     // how many there are
 	fieldError         = "error"

@@ -103,3 +103,25 @@ func TestOwnLimitsTakeAnAdmin(t *testing.T) {
 		t.Errorf("by an owner: %d %s", a.Status, a.Body)
 	}
 }
+
+// A run's writes are judged as all others are, by the merged result.
+func TestQuotaOfRuns(t *testing.T) {
+	s, st := seeded(t)
+	us := s.Automation()
+	n := int64(st.Managed())
+	limits(t, s, fmt.Sprintf(`{"state_soft_limit":%d,"state_hard_limit":%d}`, n+1, n+2))
+	one, two := runOf(t, s, us, `{}`), runOf(t, s, us, `{}`)
+	want(t, "reserve", reserve(s, us, one, write("aws_a.one", "aws_a.more")), 200)
+	want(t, "reserve", reserve(s, us, two, write("aws_b.two")), 200)
+	post := func(r wire.Run, doc *kltest.State) *kltest.Answer {
+		return s.Do(us, "POST", s.URL+r.StatePath, doc.Bytes())
+	}
+	a := post(one, next(st, func(n *kltest.State) { n.Add("aws_a.one"); n.Add("aws_a.more") }))
+	if want(t, "two more", a, 200); !strings.Contains(a.Header.Get(wire.HeaderQuotaWarning), "above the soft limit") {
+		t.Errorf("header %q", a.Header.Get(wire.HeaderQuotaWarning))
+	}
+	p := refused(t, "one more of another run", post(two, next(st, func(n *kltest.State) { n.Add("aws_b.two") })), 403, fault.StateQuota)
+	if fmt.Sprint(p.Extra["current_count"], p.Extra["resulting_count"]) != fmt.Sprint(n+2, n+3) || p.Extra["refused_write"] == nil {
+		t.Errorf("the refusal: %+v", p)
+	}
+}

@@ -58,6 +58,10 @@ func accountRoutes() []Route {
 		},
 		{Method: http.MethodGet, Path: workspacePath, Access: Workspace, Least: auth.Member, handle: (*Server).workspace, Summary: "One workspace", Answer: wire.Workspace{}},
 		{
+			Method: http.MethodDelete, Path: workspacePath, Access: Workspace, Least: auth.Owner, handle: (*Server).deleteWorkspace,
+			Summary: "Remove a workspace that has no environments", Status: http.StatusNoContent,
+		},
+		{
 			Method: http.MethodPost, Path: workspacePath + "/suspend", Access: Operator, handle: (*Server).suspend,
 			Summary: "Hold a workspace: what it has can only be read", Body: wire.Suspension{}, Answer: wire.Workspace{},
 		},

@@ -46,6 +46,7 @@ func tried(r wire.Request) string {
 		"LOCK " + dataPath: "lock ", "LOCK " + aliasPath: "lock ", "POST " + aliasPath: "lock ", "PUT " + aliasPath: "lock ",
 		"UNLOCK " + dataPath: "unlock ", "UNLOCK " + aliasPath: "unlock ", "DELETE " + aliasPath: "unlock ",
 		"POST " + statePath + "/refused/{id}/merge": "merge a refused write into ",
+		"POST " + statePath + "/rollback":           "roll back ",
 	}[r.Method+" "+r.Route]
 	if what == "" {
 		return "ask for " + r.Method + " " + cmp.Or(r.Route, "an address that this server does not have")

@@ -65,6 +65,14 @@ func (s *Server) workspace(c echo.Context) error {
 	return answer(c, w)
 }
 
+func (s *Server) deleteWorkspace(c echo.Context) error {
+	cl := callOf(c)
+	if err := s.store.DeleteWorkspace(c.Request().Context(), cl.actor(), cl.workspace); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
 func (s *Server) suspend(c echo.Context) error {
 	var q wire.Suspension
 	if err := decode(c, &q); err != nil {

@@ -485,6 +485,36 @@ func TestDeleteEnvironment(t *testing.T) {
 	}
 }
 
+// TestDeleteWorkspace removes a workspace when nothing is left in it, and never
+// the last one: a file without any counts as new.
+func TestDeleteWorkspace(t *testing.T) {
+	p, ctx := newPeople(t), context.Background()
+	wantCode(t, "the only one", p.s.DeleteWorkspace(ctx, p.root, p.boot.WorkspaceID), fault.ParameterInvalid)
+	ana, _ := p.user("ana")
+	ws, env := p.organization(ana)
+	wantCode(t, "with an environment", p.s.DeleteWorkspace(ctx, ana, ws), fault.ParameterInvalid)
+	if err := p.s.DeleteEnvironment(ctx, ana, env); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.s.Suspend(ctx, p.root, ws, "unpaid"); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "suspended", p.s.DeleteWorkspace(ctx, ana, ws), fault.ParameterInvalid)
+	if _, err := p.s.Resume(ctx, p.root, ws); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.s.DeleteWorkspace(ctx, ana, ws); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "a second time", p.s.DeleteWorkspace(ctx, p.root, ws), fault.NotFound)
+	if _, err := p.s.Members(ctx, ws); !fault.Is(err, fault.NotFound) {
+		t.Errorf("its members: %v, want not_found", err)
+	}
+	if got := kinds(t, p.s, store.EventFilter{Workspace: ws}); got["workspace_deleted"] != 1 {
+		t.Errorf("events: %v", got)
+	}
+}
+
 // TestSecretsAreNotInEvents looks for every secret that was made in all that
 // the audit trail says.
 func TestSecretsAreNotInEvents(t *testing.T) {

@@ -24,6 +24,7 @@ type past struct {
 	made     int
 	serial   uint64
 	compact  bool
+	late     bool // resources name themselves behind their instances
 	versions []memory // versions[i] is version i+1
 	bodies   [][]byte
 }
@@ -41,7 +42,7 @@ type memory struct {
 }
 
 func newPast(seed uint64) *past {
-	return &past{rng: rand.New(rand.NewPCG(seed, 3)), inst: map[string]thing{}, outs: map[string]string{}, compact: seed%3 == 0}
+	return &past{rng: rand.New(rand.NewPCG(seed, 3)), inst: map[string]thing{}, outs: map[string]string{}, compact: seed%3 == 0, late: seed%5 == 4}
 }
 
 // address draws one of a few addresses, in the root and in modules, with keys
@@ -151,7 +152,18 @@ func (p *past) render(serial uint64) []byte {
 			instances = append(instances, in)
 		}
 		r["instances"] = instances
-		resources = append(resources, r)
+		if p.late {
+			resources = append(resources, r)
+			continue
+		}
+		resources = append(resources, struct {
+			Module    any `json:"module,omitempty"`
+			Mode      any `json:"mode"`
+			Type      any `json:"type"`
+			Name      any `json:"name"`
+			Provider  any `json:"provider"`
+			Instances any `json:"instances"`
+		}{r["module"], r["mode"], r["type"], r["name"], r["provider"], instances})
 	}
 	outs := map[string]any{}
 	for k, v := range p.outs {

@@ -368,15 +368,7 @@ func (s *Store) buildMerged(ctx context.Context, p *plan, m *merging, verdicts m
 	if err != nil {
 		return err
 	}
-	stretches := make([]merge.Stretch, len(p.regions))
-	for i, r := range p.regions {
-		n := 0
-		for _, e := range p.head.entries[r.from:r.to] {
-			n += int(e.size)
-		}
-		stretches[i] = merge.Stretch{HeadStart: r.pos, HeadEnd: r.pos + n, OursStart: r.start, OursEnd: r.end, Ctx: r.ctx}
-	}
-	merged, err := merge.Build(head, p.body.Bytes(), stretches, func(e merge.Element) bool {
+	merged, err := merge.Build(head, p.body.Bytes(), p.stretches(), func(e merge.Element) bool {
 		return verdicts[element{class(e.Class), e.Address}] == merge.Ours
 	}, merge.Options{Serial: p.rec.Serial + 1, TerraformVersion: p.top.terraformVersion})
 	if err != nil {
@@ -384,6 +376,19 @@ func (s *Store) buildMerged(ctx context.Context, p *plan, m *merging, verdicts m
 	}
 	m.body = s.ownBody(merged)
 	return ctx.Err()
+}
+
+// stretches are where the document and the head differ.
+func (p *plan) stretches() []merge.Stretch {
+	out := make([]merge.Stretch, len(p.regions))
+	for i, r := range p.regions {
+		n := 0
+		for _, e := range p.head.entries[r.from:r.to] {
+			n += int(e.size)
+		}
+		out[i] = merge.Stretch{HeadStart: r.pos, HeadEnd: r.pos + n, OursStart: r.start, OursEnd: r.end, Ctx: r.ctx}
+	}
+	return out
 }
 
 // ownBody makes a Body of bytes that were not received.

@@ -219,18 +219,18 @@ func warning(ref Ref, env *environmentRec, d quota.Dimension, u quota.Use) strin
 }
 
 // noteReplacing says so when the write is one moment of a replacement: the
-// session, in this write and those before, both creates and deletes instances of
+// session or run, in this write and those before, both creates and deletes instances of
 // one resource, or has left a deposed object of what it creates. What it does
 // next would make the state smaller again, but each checkpoint is judged by what
 // it holds.
 func noteReplacing(tx *bbolt.Tx, w *writing, f *fault.Error) error {
 	cs := slices.Clone(w.p.changes)
-	for n, i := w.cur.Head, 0; w.sess != nil && n != 0 && i < maxListed; i++ {
+	for n, i := w.cur.Head, 0; w.r.LockID+w.r.Run != "" && n != 0 && i < maxListed; i++ {
 		v, err := getVersion(tx, w.sid, n)
 		if err != nil {
 			return err
 		}
-		if v.LockID != w.r.LockID {
+		if v.RunID != w.r.Run || v.RunID == "" && v.LockID != w.r.LockID {
 			break
 		}
 		before, err := changesOf(tx, w.sid, v)

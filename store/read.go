@@ -353,7 +353,7 @@ func resolve(tx *bbolt.Tx, sid uint64, rec *stateRec, ref string) (uint64, error
 func (v *versionRec) wire() wire.Version {
 	return wire.Version{
 		Version: v.Version, Serial: v.Serial, Lineage: v.Lineage, TerraformVersion: v.TerraformVersion, CreatedAt: v.CreatedAt,
-		Principal: v.Principal, Who: v.Who, LockID: v.LockID, RunID: v.RunID, Source: v.Source, ResourceCount: v.Managed,
+		Principal: v.Principal, Who: v.Who, LockID: v.LockID, RunID: v.RunID, Source: v.Source, RollbackTo: v.RollbackTo, RollbackAddress: v.RollbackAddress, ResourceCount: v.Managed,
 		Added: v.Added, Changed: v.Changed, Removed: v.Removed, Bytes: v.Bytes, StoredBytes: v.StoredBytes,
 		SHA256: hex.EncodeToString(v.SHA256), Opaque: v.Opaque, Tags: []string{},
 	}

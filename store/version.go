@@ -34,6 +34,8 @@ type versionMeta struct {
 	LockID           string    `json:"lock,omitempty"`
 	RunID            string    `json:"run,omitempty"`
 	Source           string    `json:"src"`
+	RollbackTo       uint64    `json:"rb,omitempty"` // version whose content a rollback took
+	RollbackAddress  string    `json:"rba,omitempty"`
 	RequestID        string    `json:"req,omitempty"`
 	Instances        int64     `json:"inst"`
 	Managed          int64     `json:"man"`

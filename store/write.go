@@ -139,6 +139,7 @@ type writing struct {
 	settleAs string       // and how: superseded when empty
 	run      *runWrite    // nil when it is none of a run
 	source   string       // of the version, when it is none of a client's write
+	rollback *rolledBack  // nil when it is none
 
 	sid  uint64
 	cur  *stateRec
@@ -392,6 +393,9 @@ func (s *Store) put(tx *bbolt.Tx, w *writing, uses quota.Uses) error {
 	if v.RunID != "" {
 		detail["run_id"] = v.RunID
 	}
+	if w.rollback != nil {
+		detail["to"], detail["address"] = w.rollback.to, w.rollback.address
+	}
 	if w.m != nil && len(w.m.overrides) > 0 {
 		detail["overrides"] = w.m.overrides[:min(len(w.m.overrides), maxListed)]
 	}
@@ -458,6 +462,9 @@ func (s *Store) versionOf(w *writing, now time.Time) *versionRec {
 		v.Source = sourceMerge
 	}
 	v.Source = cmp.Or(w.source, v.Source)
+	if w.rollback != nil {
+		v.RollbackTo, v.RollbackAddress = w.rollback.to, w.rollback.address
+	}
 	v.countChanges(cur.Head == 0)
 	return v
 }

@@ -27,7 +27,7 @@ func write(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-func http(addr string) string {
+func httpBlock(addr string) string {
 	return "terraform {\n  backend \"http\" {\n    address = \"" + addr + "\"\n  }\n}\n"
 }
 
@@ -68,15 +68,15 @@ func TestFromConfiguration(t *testing.T) {
 			&terraform.Backend{Source: "main.tf.json:1", Type: "http", Address: "http://h/"}, "",
 		},
 		"override wins": {
-			map[string]string{"z.tf": http("http://z/"), "a_override.tf": http("http://override/")},
+			map[string]string{"z.tf": httpBlock("http://z/"), "a_override.tf": httpBlock("http://override/")},
 			&terraform.Backend{Source: "a_override.tf:2", Type: "http", Address: "http://override/"}, "",
 		},
 		"tofu wins over tf": {
-			map[string]string{"main.tf": http("http://tf/"), "main.tofu": http("http://tofu/")},
+			map[string]string{"main.tf": httpBlock("http://tf/"), "main.tofu": httpBlock("http://tofu/")},
 			&terraform.Backend{Source: "main.tofu:2", Type: "http", Address: "http://tofu/"}, "",
 		},
 		"hidden, backup and module files do not count": {
-			map[string]string{".x.tf": http("http://x/"), "main.tf~": http("http://y/"), "mod/main.tf": http("http://z/"), "main.tfvars": "a = 1"}, nil, "",
+			map[string]string{".x.tf": httpBlock("http://x/"), "main.tf~": httpBlock("http://y/"), "mod/main.tf": httpBlock("http://z/"), "main.tfvars": "a = 1"}, nil, "",
 		},
 		"broken":      {map[string]string{"main.tf": "terraform {\n  backend \"http\" {\n"}, nil, "main.tf:"},
 		"broken json": {map[string]string{"main.tf.json": "{"}, nil, "main.tf.json:"},

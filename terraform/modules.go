@@ -23,9 +23,11 @@ func (r *scopeReader) moduleFile(file string, root []*hcl.Block) error {
 	found := false
 	for _, b := range root {
 		if b.Type == "module" && r.leadsTo(r.dir, b, info, map[string]bool{}) {
-			a := Address{"module." + b.Labels[0]}
-			r.note("%s belongs to a module: all of %s is part of this plan", file, a)
-			r.add(a)
+			call := "module." + b.Labels[0]
+			if err := r.addText(call); err != nil {
+				return err
+			}
+			r.note("%s belongs to a module: all of %s is part of this plan", file, call)
 			found = true
 		}
 	}

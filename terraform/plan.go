@@ -57,6 +57,12 @@ const (
 // Destroys reports whether the change ends an object.
 func (c Change) Destroys() bool { return c.Action == Delete || c.Action == Replace }
 
+// Scope is the change's address; the zero scope for one that is no address.
+func (c Change) Scope() tfstate.Scope {
+	s, _ := tfstate.ParseScope(c.Address)
+	return s
+}
+
 // String tells the change in a line.
 func (c Change) String() string {
 	if c.Previous != "" {
@@ -148,7 +154,7 @@ func ReadPlan(shown, planFile, view []byte) (*Plan, error) {
 		}
 	}
 	for _, d := range doc.Deferred {
-		a, err := ParseAddress(d.Change.Address)
+		a, err := parseAddress(d.Change.Address)
 		if err != nil {
 			return nil, err
 		}
@@ -171,13 +177,13 @@ func (s *sets) change(p *Plan, r *references, c resourceChange) error {
 	if c.Mode != tfjson.ManagedResourceMode {
 		return nil
 	}
-	a, err := ParseAddress(c.Address)
+	a, err := parseAddress(c.Address)
 	if err != nil {
 		return err
 	}
 	action := c.action()
 	if action == "" {
-		s.untouched[a.configured().String()] = true
+		s.untouched[a.Configured().String()] = true
 		return nil
 	}
 	address := c.Address
@@ -190,7 +196,7 @@ func (s *sets) change(p *Plan, r *references, c resourceChange) error {
 		s.write[c.Previous] = true
 	}
 	if action != Delete && action != Forget {
-		r.ofResource(a.configured())
+		r.ofResource(a.Configured())
 	}
 	return nil
 }
@@ -289,15 +295,15 @@ func (s *sets) result() (write, read []string, err error) {
 }
 
 func shorten(set map[string]bool) ([]string, error) {
-	for _, coarser := range []func(Address) Address{
-		Address.Resource, Address.configured, func(a Address) Address { return a.configured()[:1] },
+	for _, coarser := range []func(tfstate.Scope) tfstate.Scope{
+		tfstate.Scope.Resource, tfstate.Scope.Configured, func(a tfstate.Scope) tfstate.Scope { return a.Configured().Top() },
 	} {
 		if len(set) <= maxAddresses {
 			break
 		}
 		next := map[string]bool{}
 		for text := range set {
-			a, err := ParseAddress(text)
+			a, err := parseAddress(text)
 			if err != nil {
 				return nil, err
 			}

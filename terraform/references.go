@@ -3,6 +3,8 @@ package terraform
 import (
 	"encoding/json"
 	"strings"
+
+	"kl/tfstate"
 )
 
 // planConfig is the member "configuration" of a plan's JSON
@@ -20,14 +22,16 @@ type configModule struct {
 		Expression json.RawMessage `json:"expression"`
 		DependsOn  []string        `json:"depends_on"`
 	} `json:"outputs"`
-	Resources []configResource `json:"resources"`
-	Calls     map[string]*struct {
-		Expressions map[string]json.RawMessage `json:"expressions"`
-		Count       json.RawMessage            `json:"count_expression"`
-		ForEach     json.RawMessage            `json:"for_each_expression"`
-		DependsOn   []string                   `json:"depends_on"`
-		Module      configModule               `json:"module"`
-	} `json:"module_calls"`
+	Resources []configResource       `json:"resources"`
+	Calls     map[string]*moduleCall `json:"module_calls"`
+}
+
+type moduleCall struct {
+	Expressions map[string]json.RawMessage `json:"expressions"`
+	Count       json.RawMessage            `json:"count_expression"`
+	ForEach     json.RawMessage            `json:"for_each_expression"`
+	DependsOn   []string                   `json:"depends_on"`
+	Module      configModule               `json:"module"`
 }
 
 type configResource struct {
@@ -80,11 +84,12 @@ func join(module, rest string) string {
 
 // ofResource adds what a resource refers to, and the calls of the modules it is
 // in.
-func (r *references) ofResource(a Address) {
+func (r *references) ofResource(a tfstate.Scope) {
 	if !r.once(a.String()) {
 		return
 	}
-	module := a[:len(a)-1].String()
+	parent, inside := a.Parent()
+	module := parent.String()
 	res, ok := r.at[a.String()]
 	if !ok {
 		r.unknown = true
@@ -97,26 +102,31 @@ func (r *references) ofResource(a Address) {
 	if p, ok := r.config.Providers[res.Provider]; ok {
 		r.expression(p.Module, p.Expressions)
 	}
-	for i := range a[:len(a)-1] {
-		r.ofCall(a[:i], a[i])
+	for inside {
+		call := parent.String()
+		parent, inside = parent.Parent()
+		r.ofCall(parent.String(), call)
 	}
 }
 
 // ofCall adds what decides whether, and after what, a module is there at all.
-func (r *references) ofCall(parent Address, call string) {
-	module := parent.String()
-	if !r.once("call " + join(module, call)) {
+// parent is the module that calls it.
+func (r *references) ofCall(parent, module string) {
+	if !r.once("call " + module) {
 		return
 	}
-	m := r.module(module)
-	if m == nil || m.Calls[call[len("module."):]] == nil {
+	m := r.module(parent)
+	c := (*moduleCall)(nil)
+	if m != nil {
+		c = m.Calls[module[strings.LastIndex(module, ".")+1:]]
+	}
+	if c == nil {
 		r.unknown = true
 		return
 	}
-	c := m.Calls[call[len("module."):]]
-	r.expression(module, c.Count)
-	r.expression(module, c.ForEach)
-	r.whole(module, c.DependsOn)
+	r.expression(parent, c.Count)
+	r.expression(parent, c.ForEach)
+	r.whole(parent, c.DependsOn)
 }
 
 // whole adds what depends_on names: all of it, whatever is used of it.
@@ -226,7 +236,7 @@ func (r *references) reference(module, ref string) {
 	case parts[0] == "module":
 		r.output(join(module, "module."+parts[1]), parts[2:])
 	case parts[0] == "data" && len(parts) > 2:
-		if a, err := ParseAddress(join(module, strings.Join(parts[:3], "."))); err == nil {
+		if a, err := parseAddress(join(module, strings.Join(parts[:3], "."))); err == nil {
 			r.ofResource(a)
 		}
 	default:

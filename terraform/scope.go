@@ -14,21 +14,22 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"kl/fault"
+	"kl/tfstate"
 )
 
 // Scope is the part of a configuration that a plan is to be about.
 type Scope struct {
 	// Targets are what Terraform's -target takes, sorted. None means the whole
 	// configuration.
-	Targets []Address
+	Targets []tfstate.Scope
 	// Notes tell, each in a sentence, where the scope is wider than the files
 	// that were named, and what in these files is not part of it.
 	Notes []string
 }
 
 // Contains reports whether an address lies in the scope.
-func (s *Scope) Contains(a Address) bool {
-	return len(s.Targets) == 0 || slices.ContainsFunc(s.Targets, func(t Address) bool { return t.Contains(a) })
+func (s *Scope) Contains(a tfstate.Scope) bool {
+	return len(s.Targets) == 0 || slices.ContainsFunc(s.Targets, func(t tfstate.Scope) bool { return t.Covers(a) })
 }
 
 // ScopeOf finds what the named files of the configuration in dir declare, and
@@ -42,9 +43,9 @@ func (s *Scope) Contains(a Address) bool {
 // scope of nothing else, and whatever cannot be told from the files alone, is
 // refused with parameter_invalid.
 func ScopeOf(dir string, files, targets []string, tofu bool) (*Scope, error) {
-	r := &scopeReader{dir: dir, tofu: tofu, parser: hclparse.NewParser(), found: map[string]Address{}}
+	r := &scopeReader{dir: dir, tofu: tofu, parser: hclparse.NewParser(), found: map[string]tfstate.Scope{}}
 	for _, t := range targets {
-		a, err := ParseAddress(t)
+		a, err := parseAddress(t)
 		if err != nil {
 			return nil, err
 		}
@@ -59,7 +60,7 @@ func ScopeOf(dir string, files, targets []string, tofu bool) (*Scope, error) {
 	for _, a := range r.found {
 		s.Targets = append(s.Targets, a)
 	}
-	slices.SortFunc(s.Targets, func(a, b Address) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortFunc(s.Targets, func(a, b tfstate.Scope) int { return strings.Compare(a.String(), b.String()) })
 	if len(s.Targets) == 0 && len(files) > 0 {
 		return nil, fault.New(fault.ParameterInvalid, "%s declares nothing that can be applied on its own: only %s",
 			strings.Join(files, ", "), r.beside()).
@@ -88,18 +89,26 @@ type scopeReader struct {
 	dir    string
 	tofu   bool
 	parser *hclparse.Parser
-	found  map[string]Address
+	found  map[string]tfstate.Scope
 	notes  []string
 	others []string // kinds of blocks in the named files that have no address
 }
 
 // move is a moved block.
 type move struct {
-	from, to Address
+	from, to tfstate.Scope
 	place    string
 }
 
-func (r *scopeReader) add(a Address) { r.found[a.String()] = a }
+func (r *scopeReader) add(a tfstate.Scope) { r.found[a.String()] = a }
+
+func (r *scopeReader) addText(text string) error {
+	a, err := parseAddress(text)
+	if err == nil {
+		r.add(a)
+	}
+	return err
+}
 
 func (r *scopeReader) note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
@@ -200,11 +209,11 @@ func (r *scopeReader) declared(file string, blocks []*hcl.Block) error {
 		var err error
 		switch b.Type {
 		case "resource":
-			r.add(Address{b.Labels[0] + "." + b.Labels[1]})
+			err = r.addText(b.Labels[0] + "." + b.Labels[1])
 		case "data":
-			r.add(Address{"data." + b.Labels[0] + "." + b.Labels[1]})
+			err = r.addText("data." + b.Labels[0] + "." + b.Labels[1])
 		case "module":
-			r.add(Address{"module." + b.Labels[0]})
+			err = r.addText("module." + b.Labels[0])
 		case "moved":
 			var m move
 			if m, err = r.move(b); err == nil {
@@ -252,9 +261,9 @@ func (r *scopeReader) removed(b *hcl.Block) error {
 	if err != nil {
 		return err
 	}
-	if len(a) > 1 {
-		r.note("%s removes %s; all of %s is part of this plan, because Terraform cannot target part of each of its instances", blockPlace(b), a, a[:1])
-		a = a[:1]
+	if _, inside := a.Parent(); inside {
+		r.note("%s removes %s; all of %s is part of this plan, because Terraform cannot target part of each of its instances", blockPlace(b), a, a.Top())
+		a = a.Top()
 	}
 	r.add(a)
 	return nil
@@ -274,15 +283,15 @@ func (r *scopeReader) imported(b *hcl.Block) error {
 
 // address reads the attribute of a block that is an address. exact is false
 // when the address goes on with something that only Terraform can compute.
-func (r *scopeReader) address(b *hcl.Block, name string) (a Address, exact bool, err error) {
+func (r *scopeReader) address(b *hcl.Block, name string) (a tfstate.Scope, exact bool, err error) {
 	content, _, diags := b.Body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: name, Required: true}}})
 	if !diags.HasErrors() {
 		tr, exact := traversalOf(content.Attributes[name].Expr)
-		if a, rest := addressOf(tr); a != nil && len(rest) == 0 {
+		if a, rest, ok := addressOf(tr); ok && len(rest) == 0 {
 			return a, exact, nil
 		}
 	}
-	return nil, false, fault.New(fault.ParameterInvalid, "%s: the address in %q of this %s block cannot be told from the file", blockPlace(b), name, b.Type).
+	return a, false, fault.New(fault.ParameterInvalid, "%s: the address in %q of this %s block cannot be told from the file", blockPlace(b), name, b.Type).
 		WithNext("correct it (terraform validate), or name addresses with --target instead of files")
 }
 
@@ -330,7 +339,7 @@ func (r *scopeReader) withMoves(root []*hcl.Block) error {
 	for more := true; more; {
 		more = false
 		for _, m := range moves {
-			for _, end := range [][2]Address{{m.from, m.to}, {m.to, m.from}} {
+			for _, end := range [][2]tfstate.Scope{{m.from, m.to}, {m.to, m.from}} {
 				if r.touches(end[0]) && !r.contains(end[1]) {
 					r.note("%s moves %s to %s; both are part of this plan", m.place, m.from, m.to)
 					r.add(end[1])
@@ -342,9 +351,9 @@ func (r *scopeReader) withMoves(root []*hcl.Block) error {
 	return nil
 }
 
-func (r *scopeReader) contains(a Address) bool {
+func (r *scopeReader) contains(a tfstate.Scope) bool {
 	for _, t := range r.found {
-		if t.Contains(a) {
+		if t.Covers(a) {
 			return true
 		}
 	}
@@ -352,9 +361,9 @@ func (r *scopeReader) contains(a Address) bool {
 }
 
 // touches reports whether a and the scope have something in common.
-func (r *scopeReader) touches(a Address) bool {
+func (r *scopeReader) touches(a tfstate.Scope) bool {
 	for _, t := range r.found {
-		if t.Contains(a) || a.Contains(t) {
+		if t.Overlaps(a) {
 			return true
 		}
 	}

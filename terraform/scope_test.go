@@ -10,6 +10,7 @@ import (
 
 	"kl/fault"
 	"kl/terraform"
+	"kl/tfstate"
 )
 
 func addresses(s *terraform.Scope) []string {
@@ -127,39 +128,6 @@ func TestScopeRefusesWhatItCannotTell(t *testing.T) {
 	}
 }
 
-func TestAddressContains(t *testing.T) {
-	for _, tc := range []struct {
-		a, b string
-		want bool
-	}{
-		{"aws_x.y", "aws_x.y", true},
-		{"aws_x.y", "aws_x.y[0]", true},
-		{"aws_x.y", `aws_x.y["0"] (deposed object 01234567)`, true},
-		{"aws_x.y[0]", "aws_x.y", false},
-		{"aws_x.y[0]", `aws_x.y["0"]`, false},
-		{"aws_x.y", "aws_x.yy", false},
-		{"aws_x.y", "data.aws_x.y", false},
-		{"module.a", `module.a["k"].module.b[0].aws_x.y`, true},
-		{`module.a["k"]`, `module.a["k"].aws_x.y`, true},
-		{`module.a["k"]`, `module.a["l"].aws_x.y`, false},
-		{"module.a.aws_x.y", `module.a["k"].aws_x.y[3]`, true},
-		{"module.a", "module.ab.aws_x.y", false},
-		{"module.a", "aws_x.y", false},
-	} {
-		a, err := terraform.ParseAddress(tc.a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := terraform.ParseAddress(tc.b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := a.Contains(b); got != tc.want {
-			t.Errorf("%s contains %s: got %v", tc.a, tc.b, got)
-		}
-	}
-}
-
 // Whatever stands in a file, its scope is found or refused with a code, and
 // every address of it can be read back.
 func FuzzScopeOf(f *testing.F) {
@@ -182,7 +150,7 @@ func FuzzScopeOf(f *testing.F) {
 			return
 		}
 		for _, a := range s.Targets {
-			if back, err := terraform.ParseAddress(a.String()); err != nil || back.String() != a.String() {
+			if back, err := tfstate.ParseScope(a.String()); err != nil || back.String() != a.String() {
 				t.Errorf("%q is read back as %q, %v", a, back, err)
 			}
 		}

@@ -94,3 +94,39 @@ type DiffValue struct {
 	Sensitive bool            `json:"sensitive"` // values are masked unless they were asked for
 	TooLarge  bool            `json:"too_large,omitempty"`
 }
+
+// RollbackRequest asks for the content of an earlier version.
+type RollbackRequest struct {
+	To      VersionRef `json:"to"`
+	Address string     `json:"address,omitempty"` // of an instance, a resource or a module; absent: the whole state
+	DryRun  bool       `json:"dry_run,omitempty"` // only tell what it would do, or why it would be refused
+}
+
+// Rollback is what a rollback did, or would do, to the newest version. Lists
+// are sorted by address.
+type Rollback struct {
+	To         uint64      `json:"to"` // version whose content is taken
+	ToSerial   uint64      `json:"to_serial"`
+	Address    string      `json:"address,omitempty"`
+	DryRun     bool        `json:"dry_run"`
+	Unchanged  bool        `json:"unchanged"`  // the newest version has that content already, and no version is made
+	Version    uint64      `json:"version"`    // made, 0 for none
+	Serial     uint64      `json:"serial"`     // of the newest version afterwards
+	Added      []string    `json:"added"`      // instances that come back
+	Changed    []string    `json:"changed"`    // that become what they were
+	Removed    []string    `json:"removed"`    // that were not there then
+	Dependents []Dependent `json:"dependents"` // instances that stay as they are and depend on what is changed or removed
+	Missing    []Dependent `json:"missing"`    // instances that come back or change and depend on what is not there
+	Counts     DiffCounts  `json:"counts"`
+	Opaque     bool        `json:"opaque"`    // one of both documents cannot be looked into: lists and counts are empty
+	Truncated  bool        `json:"truncated"` // not all is listed
+	// QuotaWarnings are sentences about soft limits that the version made exceeds.
+	QuotaWarnings []string `json:"quota_warnings,omitempty"`
+}
+
+// Dependent is an instance that depends on a resource.
+type Dependent struct {
+	Address   string `json:"address"`
+	DependsOn string `json:"depends_on"` // a resource's address, without keys
+	Change    string `json:"change"`     // what happens to that: changed, removed
+}

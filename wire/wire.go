@@ -227,7 +227,9 @@ type Version struct {
 	Who              string    `json:"who"` // LockInfo.Who of the session, "" without one
 	LockID           string    `json:"lock_id"`
 	RunID            string    `json:"run_id"`
-	Source           string    `json:"source"` // write, merge, rollback, recover, push
+	Source           string    `json:"source"`                     // write, merge, rollback, recover, push
+	RollbackTo       uint64    `json:"rollback_to,omitempty"`      // source rollback: version whose content was taken
+	RollbackAddress  string    `json:"rollback_address,omitempty"` // and within which address, "" for all of it
 	ResourceCount    int64     `json:"resource_count"`
 	Added            int64     `json:"added"` // instances, against the version before; -1 when not known
 	Changed          int64     `json:"changed"`

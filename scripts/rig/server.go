@@ -81,6 +81,19 @@ func BuildKL(ctx context.Context, dir string) (string, error) {
 	return bin, nil
 }
 
+// Root is the folder of the module in which the program runs.
+func Root(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env GOMOD: %w", err)
+	}
+	file := strings.TrimSpace(string(out))
+	if filepath.Base(file) != "go.mod" {
+		return "", errors.New("run this within the checkout")
+	}
+	return filepath.Dir(file), nil
+}
+
 // Server is a `kl serve` process on a data file of its own.
 type Server struct {
 	Base string // http://127.0.0.1:PORT

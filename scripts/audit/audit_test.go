@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kl/scripts/rig"
+	"kl/wire"
+)
+
+// terraformBinary finds the client. Without one the test is left out on a
+// person's machine and fails in CI, so that CI cannot lose it unseen.
+func terraformBinary(t *testing.T) string {
+	t.Helper()
+	if os.Getenv("KL_TERRAFORM") == "none" {
+		t.Skip("KL_TERRAFORM=none: tests with a real client are left out")
+	}
+	bin, err := rig.FindTerraform("")
+	if err == nil {
+		return bin
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatalf("%v; CI needs a real client (KL_TERRAFORM=none leaves its tests out)", err)
+	}
+	t.Skip(err)
+	return ""
+}
+
+// audited runs the program and reads its reports.
+func audited(t *testing.T, args ...string) (code int, rep report, markdown, screen string) {
+	t.Helper()
+	dir := t.TempDir()
+	out, asJSON := filepath.Join(dir, "audit.md"), filepath.Join(dir, "audit.json")
+	var stdout, stderr bytes.Buffer
+	code = Main(t.Context(), append([]string{"--terraform", terraformBinary(t), "--out", out, "--json", asJSON}, args...), &stdout, &stderr)
+	text, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	b, err := os.ReadFile(asJSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &rep); err != nil {
+		t.Fatal(err)
+	}
+	return code, rep, string(text), stderr.String()
+}
+
+// TestAudit plays all scenarios against a server of the audit's own.
+func TestAudit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes over a minute; runs without -short")
+	}
+	t.Parallel()
+	code, rep, markdown, screen := audited(t)
+	if code != 0 || rep.Counts[fail] != 0 || rep.Counts[unclear] != 0 {
+		t.Errorf("exit code %d, %v, want everything to pass\n%s", code, rep.Counts, screen)
+	}
+	for i, s := range scenarios {
+		if i >= len(rep.Records) || rep.Records[i].ID != s.id {
+			t.Fatalf("record %d is not that of %s", i, s.id)
+		}
+		r := rep.Records[i]
+		if r.Result != pass {
+			t.Errorf("%s: %s: %s", r.ID, r.Result, strings.Join(r.Notes, "\n"))
+		}
+		if s.play != nil && (len(r.Did) == 0 || len(r.Log) == 0 || len(r.HTTP) == 0) {
+			t.Errorf("%s: %d things done, %d log lines, %d requests; want some of each", r.ID, len(r.Did), len(r.Log), len(r.HTTP))
+		}
+		if !strings.Contains(markdown, "\n### "+s.id+" ") {
+			t.Errorf("the report for people has no %s", s.id)
+		}
+	}
+	if strings.Contains(markdown, "kl_env_") || strings.Contains(markdown, "kl_pat_") || strings.Contains(markdown, "kl_ctl_") {
+		t.Error("a token is in the report")
+	}
+}
+
+// TestAuditElsewhere plays some scenarios against a running server, and nothing
+// is left behind there.
+func TestAuditElsewhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds kl; runs without -short")
+	}
+	t.Parallel()
+	dir := t.TempDir()
+	bin, err := rig.BuildKL(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := rig.StartServer(t.Context(), bin, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	code, rep, _, screen := audited(t, "--address", s.Base, "--token", s.Boot.ControlToken, "--only", "1a,2A,3B,6B")
+	if code != 0 || rep.Counts[fail] != 0 {
+		t.Fatalf("exit code %d, want 0\n%s", code, screen)
+	}
+	if got := rep.Records[0]; got.Result != unclear {
+		t.Errorf("%s: %s; without the server's log it cannot be told who was let in", got.ID, got.Result)
+	}
+	c, err := s.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for w, err := range c.Workspaces(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.WorkspaceID != s.Boot.WorkspaceID {
+			t.Errorf("the workspace %s is left", w.Name)
+		}
+	}
+	for u, err := range c.Users(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u.Status != wire.UserDeleted {
+			t.Errorf("the user %s is left", u.Name)
+		}
+	}
+}
+
+// TestAuditFails audits a server that is not what it should be: credentials that
+// are no operator's.
+func TestAuditFails(t *testing.T) {
+	bin := terraformBinary(t)
+	var stderr bytes.Buffer
+	code := Main(t.Context(), []string{"--terraform", bin, "--address", "http://127.0.0.1:1", "--token", "kl_ctl_x"}, &bytes.Buffer{}, &stderr)
+	if code != 1 {
+		t.Errorf("exit code %d, want 1\n%s", code, stderr.String())
+	}
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no token": {[]string{"--address", "http://127.0.0.1:1"}, "--address needs --token"},
+		"scenario": {[]string{"--only", "1A,77"}, `there is no scenario "77"`},
+		"argument": {[]string{"all"}, `"all" is no flag`},
+		"deadline": {[]string{"--deadline", "0s"}, "--deadline is a time above zero"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("KL_TOKEN", "")
+			var stderr bytes.Buffer
+			if code := Main(t.Context(), append([]string{"--terraform", bin}, c.args...), &bytes.Buffer{}, &stderr); code != 3 {
+				t.Errorf("exit code %d, want 3", code)
+			}
+			if !strings.Contains(stderr.String(), c.want) {
+				t.Errorf("got %q, want %q", stderr.String(), c.want)
+			}
+		})
+	}
+}
+
+// TestRule holds the rule's application to its words.
+func TestRule(t *testing.T) {
+	q := wire.Request{
+		Code: "locked", Detail: "the state prod is locked by ana", NextStep: "wait with -lock-timeout=5m",
+		Members: map[string]any{"ID": "0a1b-2c3d"},
+	}
+	for name, c := range map[string]struct {
+		out  string
+		q    wire.Request
+		want string
+	}{
+		"the sentence, wrapped": {"│ Error message: the state prod is\n│ locked by ana", q, clear},
+		"the next step":         {"next: wait with -lock-timeout=5m", q, clear},
+		"the holder":            {"already locked: ID=0a1b-2c3d", q, clear},
+		"a fixed text":          {"Error saving state: HTTP error: 409", q, partial},
+		"nobody explains it":    {"Error saving state: HTTP error: 409", wire.Request{}, poor},
+		"nothing":               {"giving up after 3 attempt(s)", q, poor},
+	} {
+		if got, why := shows(c.out, c.q); got != c.want {
+			t.Errorf("%s: got %s (%s), want %s", name, got, why, c.want)
+		}
+	}
+}
+
+// TestFailureIsSaved keeps what is left of a scenario that failed, and counts it
+// as a likely bug.
+func TestFailureIsSaved(t *testing.T) {
+	dir := t.TempDir()
+	a := &audit{folder: dir}
+	r := newRecord("6B")
+	r.a = a
+	r.failed("made to fail")
+	r.Log = []string{`{"status":409}`}
+	r.ids["refused_write"] = "rw_000000000000"
+	if err := os.MkdirAll(filepath.Join(dir, "6b", "b"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "6b", "b", "errored.tfstate"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rep := newReport(a)
+	rep.Records = []*record{r}
+	rep.conclude(nil)
+	if rep.Counts[fail] != 1 || len(rep.Buckets[bug]) != 1 {
+		t.Errorf("counts %v, buckets %v, want one failure and one likely bug", rep.Counts, rep.Buckets)
+	}
+	if err := rep.save(options{out: filepath.Join(dir, "report.md")}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"b.errored.tfstate", "kl.log", "ids.json"} {
+		if _, err := os.Stat(filepath.Join(dir, "report.failures", "6B", name)); err != nil {
+			t.Error(err)
+		}
+	}
+}

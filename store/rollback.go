@@ -1,0 +1,341 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"go.etcd.io/bbolt"
+
+	"kl/fault"
+	"kl/merge"
+	"kl/tfstate"
+	"kl/wire"
+)
+
+// rolledBack is where the content of a version comes from that a rollback
+// made.
+type rolledBack struct {
+	to      uint64 // version
+	address string // "" for the whole state
+}
+
+// Rollback makes a new version with the content of an earlier one, or with what
+// an earlier one had at an address and the head's else: instances that were not
+// there then go, those that were there come back. Nothing else is touched, and
+// the version before stays, so that another rollback undoes it. The serial is
+// the head's plus one; the bytes of an opaque version cannot be changed, so that
+// such a one keeps its own. When the content is the head's already, no version
+// is made. For who shares the state it is the work of somebody else, which
+// their next write is merged with. q.DryRun only tells.
+//
+// Codes: not_found, parameter_invalid, state_opaque; lock_required while a lock
+// is held in exclusive mode; lineage_conflict, reservation_conflict, quota and
+// lifecycle ones.
+func (s *Store) Rollback(ctx context.Context, by Actor, ref Ref, q wire.RollbackRequest) (wire.Rollback, error) {
+	none := wire.Rollback{}
+	within, err := parseScope(q.Address)
+	if err != nil {
+		return none, err
+	}
+	l := s.live(ref)
+	if err := l.lockWrite(ctx); err != nil {
+		return none, err
+	}
+	defer l.unlockWrite()
+	for range maxAttempts {
+		out, err := s.rollbackOnce(ctx, l, by, ref, q, within)
+		if !errors.Is(err, errMoved) {
+			return out, err
+		}
+		s.cache.remove(l)
+	}
+	return none, fault.New(fault.Busy, "the state %s is changed too quickly by others", ref.Name)
+}
+
+func (s *Store) rollbackOnce(ctx context.Context, l *live, by Actor, ref Ref, q wire.RollbackRequest, within *scope) (wire.Rollback, error) {
+	none := wire.Rollback{}
+	snap, err := s.Version(ctx, ref, string(q.To))
+	if err != nil {
+		return none, err
+	}
+	defer snap.Close()
+	b, err := s.loadBase(l, &WriteRequest{Ref: ref, Actor: by})
+	if err != nil {
+		return none, err
+	}
+	if b.head == nil {
+		return none, errMoved // purged since
+	}
+	var old []byte
+	if b.body != nil {
+		defer b.body.unref()
+		old = b.body.Bytes()
+	}
+	if within != nil && snap.Opaque {
+		return none, opaque(ref, snap.Version.Version, "rolled back in part")
+	}
+	if within != nil && b.rec.Opaque {
+		return none, opaque(ref, b.rec.Head, "rolled back in part")
+	}
+	then := &gather{ctx: ctx, s: s, size: int(snap.Bytes)}
+	defer then.release()
+	if _, err := snap.WriteTo(then); err != nil {
+		return none, err
+	}
+	out := wire.Rollback{
+		To: snap.Version.Version, ToSerial: snap.Serial, Address: q.Address, DryRun: q.DryRun, Serial: b.rec.Serial, Opaque: snap.Opaque || b.rec.Opaque,
+		Added: []string{}, Changed: []string{}, Removed: []string{}, Dependents: []wire.Dependent{}, Missing: []wire.Dependent{},
+	}
+	var body *Body
+	if within == nil {
+		body, err = s.wholeThen(snap, then.b, &b.rec)
+	} else {
+		body, err = s.partThen(ctx, ref, then.b, b, old, within)
+	}
+	if err != nil {
+		return none, err
+	}
+	if body == nil {
+		out.Unchanged = true
+		return out, nil
+	}
+	defer body.unref()
+	p, err := s.plan(ctx, b.rec, b.head, old, body, false)
+	if err != nil {
+		return none, err
+	}
+	if err := describeRollback(&out, p); err != nil {
+		return none, err
+	}
+	if err := s.commitRollback(ctx, l, &WriteRequest{Ref: ref, Actor: by, Body: body}, p, &b.rec, &out); err != nil {
+		return none, err
+	}
+	return out, nil
+}
+
+// wholeThen is the document of an earlier version with the next serial; nil
+// when it has the head's content.
+func (s *Store) wholeThen(snap *Snapshot, then []byte, rec *stateRec) (*Body, error) {
+	if snap.Opaque {
+		// OpenTofu compares the serial of an encrypted document with the one inside
+		if snap.SHA256 == hex.EncodeToString(rec.SHA256) {
+			return nil, nil
+		}
+		return s.ownBody(bytes.Clone(then)), nil
+	}
+	same, err := withSerial(then, rec.Serial)
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(same); bytes.Equal(sum[:], rec.SHA256) {
+		return nil, nil
+	}
+	doc, err := withSerial(then, rec.Serial+1)
+	if err != nil {
+		return nil, err
+	}
+	return s.ownBody(doc), nil
+}
+
+// withSerial is a document with another serial and no other change.
+func withSerial(b []byte, serial uint64) ([]byte, error) {
+	sc := tfstate.NewScanner(b, tfstate.Options{Reordered: true})
+	for sc.Head().SerialEnd == 0 {
+		if _, err := sc.Next(); err != nil {
+			if errors.Is(err, io.EOF) && sc.Head().SerialEnd != 0 {
+				break
+			}
+			return nil, fmt.Errorf("find the serial of a stored version: %w", err)
+		}
+	}
+	h := sc.Head()
+	out := make([]byte, 0, len(b)+20)
+	out = append(out, b[:h.SerialStart]...)
+	out = strconv.AppendUint(out, serial, 10)
+	return append(out, b[h.SerialEnd:]...), nil
+}
+
+// partThen is the head with what an earlier version had within a scope; nil
+// when that is the same.
+func (s *Store) partThen(ctx context.Context, ref Ref, then []byte, b *base, old []byte, within *scope) (*Body, error) {
+	p, err := s.planThen(ctx, then, b, old)
+	if err != nil {
+		return nil, err
+	}
+	differs := slices.ContainsFunc(p.changes, func(c change) bool { return within.covers(c.element) })
+	if !differs {
+		return nil, s.knowScope(ref, p, within)
+	}
+	head, err := s.headBytes(p)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := merge.Build(head, then, p.stretches(), func(e merge.Element) bool {
+		return e.Class == merge.Instance && within.covers(element{classInstance, e.Address})
+	}, merge.Options{Serial: b.rec.Serial + 1})
+	if errors.Is(err, merge.ErrCannot) {
+		return nil, fault.Wrap(fault.ParameterInvalid, err, "the state %s has a form that cannot be rolled back in part", ref.Name).
+			WithNext("roll back all of it: kl rollback %s --to VERSION", ref.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.ownBody(doc), nil
+}
+
+// planThen compares an earlier version with the head.
+func (s *Store) planThen(ctx context.Context, then []byte, b *base, old []byte) (*plan, error) {
+	body := s.ownBody(bytes.Clone(then))
+	defer body.unref()
+	return s.plan(ctx, b.rec, b.head, old, body, true)
+}
+
+// knowScope makes sure that an address at which nothing differs is not one that
+// is mistyped.
+func (s *Store) knowScope(ref Ref, p *plan, within *scope) error {
+	head, err := s.headBytes(p)
+	if err != nil {
+		return err
+	}
+	known := false
+	err = eachInstance(head, s.seed, func(address string, _ bool, _ func() [16]byte) {
+		known = known || within.covers(element{classInstance, address})
+	})
+	if err == nil && !known {
+		err = fault.New(fault.NotFound, "neither version of the state %s has anything at %s", ref.Name, within.text).
+			WithNext("list what is there with: kl query resources %s", ref.Name)
+	}
+	return err
+}
+
+// maxRollback bounds each list of a rollback's preview.
+const maxRollback = 1000
+
+// describeRollback lists what a planned rollback does to the head, and which
+// instances that it leaves alone depend on what it changes or removes.
+func describeRollback(out *wire.Rollback, p *plan) error {
+	if p.unlisted {
+		out.Opaque = true
+		return nil
+	}
+	list := func(to *[]string, n *int, address string) {
+		if *n++; *n <= maxRollback {
+			*to = append(*to, address)
+		} else {
+			out.Truncated = true
+		}
+	}
+	ours, touched := map[string]bool{}, map[string]string{} // touched: a resource's address without keys → what happens to it
+	for i := range p.changes {
+		c := &p.changes[i]
+		if c.class == classOutput {
+			out.Counts.Outputs++
+		}
+		if c.class != classInstance {
+			continue
+		}
+		config := configAddress(c.address)
+		switch c.op {
+		case opAdd:
+			list(&out.Added, &out.Counts.Added, c.address)
+			ours[c.address] = true
+		case opChange:
+			list(&out.Changed, &out.Counts.Changed, c.address)
+			ours[c.address] = true
+			touched[config] = cmp.Or(touched[config], wire.DiffChanged)
+		case opRemove:
+			list(&out.Removed, &out.Counts.Removed, c.address)
+			touched[config] = wire.DiffRemoved
+		}
+	}
+	return dependents(out, p.body.Bytes(), ours, touched)
+}
+
+// dependents reads the new document for who depends on what is touched, and
+// for what the instances that come back depend on and is not there.
+func dependents(out *wire.Rollback, doc []byte, ours map[string]bool, touched map[string]string) error {
+	there := map[string]bool{}
+	var back []wire.Dependent
+	add := func(list *[]wire.Dependent, d wire.Dependent) {
+		if len(*list) == maxRollback {
+			out.Truncated = true
+			return
+		}
+		*list = append(*list, d)
+	}
+	err := oldTokens(doc, tfstate.Context{}, func(t *tfstate.Token) {
+		if t.Kind == tfstate.CutResource {
+			there[configAddress(t.Resource.Address())] = true
+			return
+		}
+		if t.Kind != tfstate.CutInstance {
+			return
+		}
+		address := t.Inst.Address()
+		for _, on := range tfstate.Dependencies(t.Inst.Raw) {
+			what := touched[on]
+			switch {
+			case ours[address]:
+				back = append(back, wire.Dependent{Address: address, DependsOn: on, Change: wire.DiffRemoved})
+			case what != "":
+				add(&out.Dependents, wire.Dependent{Address: address, DependsOn: on, Change: what})
+			}
+		}
+	})
+	for _, d := range back {
+		if !there[d.DependsOn] {
+			add(&out.Missing, d)
+		}
+	}
+	return err
+}
+
+// commitRollback judges a rollback and stores it, unless it is only to be told.
+func (s *Store) commitRollback(ctx context.Context, l *live, r *WriteRequest, p *plan, planned *stateRec, out *wire.Rollback) error {
+	w := &writing{r: r, p: p, ours: p.top, planned: planned, source: sourceRollback, rollback: &rolledBack{out.To, out.Address}}
+	err := s.commit.do(ctx, int(p.storedBytes), func(tx *bbolt.Tx) error {
+		w.out = Written{}
+		if err := s.judgeState(tx, w); err != nil {
+			return err
+		}
+		if err := s.notHeld(tx, w); err != nil {
+			return err
+		}
+		if cur := w.cur; p.top.lineage != cur.Lineage && !cur.empty() && !cur.AllowLineage {
+			return fault.New(fault.LineageConflict, "version %d has the lineage %s, the state %s has %s now: it was replaced since by another one", out.To, p.top.lineage, r.Ref.Name, cur.Lineage).
+				WithNext("to go back to the other one on purpose: kl state allow %s --lineage; then kl rollback again", r.Ref.Name).
+				With("kind", "lineage").With("latest_serial", cur.Serial).With("latest_version", cur.Head)
+		}
+		if out.DryRun {
+			if err := s.judgeReserved(tx, w); err != nil {
+				return err
+			}
+			if _, err := s.judgeQuota(tx, w); err != nil {
+				return err
+			}
+			return errFound
+		}
+		return s.store(tx, w)
+	})
+	switch f := fault.Of(err); {
+	case errors.Is(err, errFound):
+		return nil
+	case f != nil && f.Class() == fault.Quota: // there is no body that was sent and kept
+		return f.WithNext("see the limits with: kl quota remaining --state %s; ask who manages the environment for more, or roll back less: --address", r.Ref.Name)
+	case fault.Is(err, fault.ReservedConflict):
+		return f.WithNext("wait until the run has ended: kl runs --state %s; then roll back again", r.Ref.Name)
+	case err != nil:
+		return err
+	}
+	out.Version, out.Serial, out.QuotaWarnings = w.out.Version, w.out.Serial, w.out.Warnings
+	s.remember(l, p, w.sid, w.out.Version)
+	return nil
+}
