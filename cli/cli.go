@@ -116,6 +116,7 @@ directory they run in, and in ~/.config/kl/config.toml, in this order.`,
 	root.PersistentFlags().BoolVar(&a.asJSON, "json", false, "print the answer, and a failure, as JSON")
 	root.AddCommand(
 		a.serveCmd(), a.initCmd(), a.checkCmd(), a.versionCmd(),
+		a.pruneCmd(), a.backupCmd(), a.restoreCmd(), a.compactCmd(), a.exportCmd(), a.importCmd(),
 		a.backendCmd(), a.stateCmd(), a.lockCmd(), a.historyCmd(), a.recoverCmd(),
 		a.diffCmd(), a.rollbackCmd(), a.tagCmd(), a.whyCmd(), a.eventsCmd(), a.doctorCmd(), a.envCmd(), a.tokenCmd(), a.loginCmd(), a.whoamiCmd(),
 		a.workspaceCmd(), a.userCmd(), a.memberCmd(), a.patCmd(), a.grantCmd(),

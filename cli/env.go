@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -73,10 +74,24 @@ func (a *app) printEnvironment(e wire.Environment) error {
 		{"recovery hold", hold},
 		{"lock idle ttl", ttl},
 		{"max terraform version", newest},
+		{"versions kept", keepText(e.KeepLast, e.KeepDays)},
 		{"refused writes kept", strconv.FormatInt(e.RefusedKeepLast, 10) + ", for " + plural(e.RefusedKeepDays, "day", "days") + ", " + amount(e.RefusedKeepBytes)},
 		{"created", when(e.CreatedAt)},
 	}
 	return a.printPairs(append(pairs, limitPairs(e)...))
+}
+
+// keepText says what an environment's rules of retention keep.
+func keepText(last, days int64) string {
+	switch {
+	case last > 0 && days > 0:
+		return fmt.Sprintf("the last %d, and all of the last %s", last, plural(days, "day", "days"))
+	case last > 0:
+		return fmt.Sprintf("the last %d", last)
+	case days > 0:
+		return "all of the last " + plural(days, "day", "days")
+	}
+	return "all"
 }
 
 // modeText says what a lock mode means.
@@ -93,6 +108,7 @@ type envFlags struct {
 	hold                      bool
 	ttl                       time.Duration
 	keepLast, keepBytes, days int64
+	last, lastDays            int64
 	limits                    wire.LimitsPatch
 }
 
@@ -102,6 +118,8 @@ func (f *envFlags) add(cmd *cobra.Command) {
 	fs.BoolVar(&f.hold, "recovery-hold", true, "hold an apply back while a refused write of its credentials is open")
 	fs.DurationVar(&f.ttl, "lock-idle-ttl", 0, "release locks from whose holder nothing came for that long, such as 2h; 0 for never")
 	fs.StringVar(&f.newest, "max-terraform-version", "", "newest Terraform version that may lock; empty for any")
+	fs.Int64Var(&f.last, "keep-last", 0, "versions of a state to keep, the newest; 0 for no such rule")
+	fs.Int64Var(&f.lastDays, "keep-days", 0, "days back to which every version of a state is kept; 0 for no such rule; without either rule all are kept")
 	fs.Int64Var(&f.keepLast, "refused-keep-last", 0, "refused writes to keep, the newest; 0 for all")
 	fs.Int64Var(&f.keepBytes, "refused-keep-bytes", 0, "stored bytes of refused writes to keep; 0 for all")
 	fs.Int64Var(&f.days, "refused-keep-days", 0, "days to keep refused writes; 0 for ever")
@@ -133,6 +151,7 @@ func (f *envFlags) patch(cmd *cobra.Command) (wire.EnvironmentPatch, error) {
 		to   **int64
 	}{
 		"refused-keep-last": {&f.keepLast, &p.RefusedKeepLast}, "refused-keep-bytes": {&f.keepBytes, &p.RefusedKeepBytes}, "refused-keep-days": {&f.days, &p.RefusedKeepDays},
+		"keep-last": {&f.last, &p.KeepLast}, "keep-days": {&f.lastDays, &p.KeepDays},
 	} {
 		if changed(name) {
 			*to.to = to.from
@@ -154,7 +173,8 @@ beside others goes on being merged.`,
 		Example: `  kl env set --lock-mode optimistic
   kl env set --lock-idle-ttl 2h
   kl env set env_… --max-terraform-version 1.11.4
-  kl env set --recovery-hold=false`,
+  kl env set --recovery-hold=false
+  kl env set --keep-last 20 --keep-days 30`,
 		Args: between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := a.envArg(cmd, args); err != nil {

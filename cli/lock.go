@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -67,6 +68,19 @@ func (a *app) printLock(state string, l wire.Lock) error {
 				h.ID, h.Who, h.Operation, when(h.Since) + " (" + a.ago(h.Since) + ")", a.ago(h.LastActivity),
 				strconv.FormatInt(h.Checkpoints, 10), base, h.Principal, stale,
 			})
+		}
+		if err := a.printTable(rows); err != nil {
+			return err
+		}
+	}
+	if len(l.Runs) > 0 {
+		rows := [][]string{{"RUN", "WHO", "STATUS", "SINCE", "LEASE ENDS", "RESERVES"}}
+		for _, r := range l.Runs {
+			what := strings.Join(r.Addresses[:min(len(r.Addresses), 3)], ", ")
+			if n := len(r.Addresses) - 3; n > 0 {
+				what += fmt.Sprintf(" and %d more", n)
+			}
+			rows = append(rows, []string{r.RunID, r.Actor, r.Status, when(r.Since) + " (" + a.ago(r.Since) + ")", when(r.LeaseExpiresAt), what})
 		}
 		if err := a.printTable(rows); err != nil {
 			return err

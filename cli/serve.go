@@ -25,6 +25,7 @@ type serveOptions struct {
 	cert, key              string
 	logFormat              string
 	maxBody                size
+	backups                schedule
 	runLease               time.Duration
 }
 
@@ -39,6 +40,7 @@ func (o serveOptions) validate(cmd *cobra.Command) error {
 	if o.logFormat != "console" && o.logFormat != "json" {
 		errs = append(errs, usage(cmd, "--log-format is %q; it can be console or json", o.logFormat))
 	}
+	errs = append(errs, o.backups.validate(cmd))
 	_, _, err := baseAddress(o.external, o.listen, o.cert != "")
 	return joined(append(errs, err))
 }
@@ -91,6 +93,7 @@ within 30 seconds, closes the file and exits with 0.`,
 	f.StringVar(&o.key, "tls-key", "", "PEM file with the certificate's key")
 	f.StringVar(&o.logFormat, "log-format", "console", "console or json")
 	f.Var(&o.maxBody, "max-body", "largest state that is taken")
+	o.backups.add(f)
 	f.DurationVar(&o.runLease, "run-lease", 15*time.Minute, "how long a run lives after its last request")
 	return cmd
 }
@@ -147,6 +150,13 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	srv := server.New(server.Options{
 		Store: d.Store, Log: log, Version: build(), ExternalURL: base, MaxBody: int64(o.maxBody), Now: a.env.Now,
 	})
+	if o.backups.dir != "" {
+		stop, err := a.scheduleBackups(ctx, d.Store, o.backups, log)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	a.announce(log, o.logFormat, ln.Addr(), certs != nil)
 	if err := srv.Serve(ctx, ln, certs); err != nil {
 		return fmt.Errorf("serve: %w", err)

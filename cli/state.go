@@ -155,7 +155,7 @@ func (a *app) printState(s wire.State, l wire.Lock, q wire.Quota, open []wire.Re
 	if err := a.printPairs(pairs); err != nil {
 		return err
 	}
-	if len(l.Holders)+len(l.Queue) > 0 {
+	if len(l.Holders)+len(l.Queue)+len(l.Runs) > 0 {
 		if err := errors.Join(a.printf("\n"), a.printLock(s.Name, l)); err != nil {
 			return err
 		}

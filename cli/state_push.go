@@ -85,6 +85,7 @@ type pushOptions struct {
 type document struct {
 	name    string // for messages
 	bytes   []byte
+	sum     string // SHA-256 of them, in hexadecimal
 	serial  uint64
 	lineage string
 	sealed  bool // by OpenTofu's state encryption
@@ -103,6 +104,13 @@ func (a *app) readDocument(name string) (document, error) {
 		return d, fault.Wrap(fault.ParameterInvalid, err, "the state cannot be read from %s", d.name).
 			WithNext("check the file's name and permissions")
 	}
+	return parseDocument(d.name, d.bytes)
+}
+
+// parseDocument reads what must be known of a state to send it; name is for
+// messages.
+func parseDocument(name string, b []byte) (document, error) {
+	d := document{name: name, bytes: b}
 	// encrypted documents have serial and lineage in clear too
 	var head struct {
 		Serial  *uint64 `json:"serial"`
@@ -113,6 +121,8 @@ func (a *app) readDocument(name string) (document, error) {
 		return d, fault.Wrap(fault.BodyInvalid, err, "%s is not a state: it has no serial and lineage", d.name).
 			WithNext("give a file as kl state pull or terraform state pull prints it")
 	}
+	sum := sha256.Sum256(b)
+	d.sum = hex.EncodeToString(sum[:])
 	d.serial, d.lineage, d.sealed = *head.Serial, head.Lineage, head.Sealed != nil
 	return d, nil
 }
@@ -194,8 +204,7 @@ func (t *target) compare(ctx context.Context, d document) (*wire.Version, error)
 		return nil, err
 	}
 	h := heads[0]
-	sum := sha256.Sum256(d.bytes)
-	if h.SHA256 == hex.EncodeToString(sum[:]) {
+	if h.SHA256 == d.sum {
 		return &h, nil
 	}
 	again := fmt.Sprintf("kl state push %s FILE --force", t.state)

@@ -9,7 +9,7 @@ import (
 
 func (a *app) userCmd() *cobra.Command {
 	return a.online(group("user", "Create, list and delete users (operator)",
-		a.userCreateCmd(), a.userListCmd(), a.userDeleteCmd()))
+		a.userCreateCmd(), a.userListCmd(), a.userTokenCmd(), a.userDeleteCmd()))
 }
 
 func (a *app) userCreateCmd() *cobra.Command {
@@ -56,6 +56,32 @@ func (a *app) userListCmd() *cobra.Command {
 			return printList(a, all, []string{"USER", "NAME", "STATUS", "CREATED"}, func(u wire.User) []string {
 				return []string{u.UserID, u.Name, u.Status, when(u.CreatedAt)}
 			}, "there are no users")
+		},
+	}
+}
+
+func (a *app) userTokenCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "token USER",
+		Short: "Print a new control token for a user who has lost theirs, once",
+		Long: `Issue a new control token for a user, named by id or name, who has lost theirs, and print it
+once. The one from before ends at once. Personal access tokens, memberships and grants stay.`,
+		Example: "  kl user token ana",
+		Args:    between(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, err := a.resolve("")
+			if err != nil {
+				return err
+			}
+			u, err := t.NewUserToken(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if a.asJSON {
+				return a.printJSON(u)
+			}
+			a.note("the control token from before has ended; the user keeps the new one with: kl login --address %s", t.base)
+			return a.printPairs([][2]string{{"user", u.UserID}, {"name", u.Name}, {"control token", u.ControlToken}})
 		},
 	}
 }

@@ -75,7 +75,8 @@ const (
 	FileInUse    Code = "file_in_use"
 	Unreachable  Code = "unreachable"
 
-	Internal Code = "internal"
+	DataDamaged Code = "data_damaged"
+	Internal    Code = "internal"
 )
 
 // Info returns the catalogue entry of a code; an unknown code is described as
@@ -363,6 +364,11 @@ var catalogue = map[Code]Info{
 		"check --address (KL_ADDRESS) and that kl serve is running",
 	},
 
+	DataDamaged: {
+		Unknown, 500, "A part of the data file is damaged", "",
+		"What is stored is not what was written: the disk has changed it. Nothing of it is served; what is whole goes on being served.",
+		"tell the operator: stop the server, see what is whole with kl check --data FILE, and restore a backup",
+	},
 	Internal: {
 		Unknown, 500, "Internal error", "",
 		"Something went wrong that should not. The server's log has the details under the request id.",

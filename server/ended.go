@@ -7,6 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"kl/auth"
 	"kl/fault"
 	"kl/store"
 )
@@ -14,19 +15,34 @@ import (
 // keepEnded looks at a write whose credentials have expired or were revoked, or
 // have lost their rights. It is refused in any case. But when it names an open
 // session that these very credentials took, it tells of what exists already:
-// then its body is read and kept. Nobody else gets as far as that.
+// then its body is read and kept. Nobody else gets as far as that. The same goes
+// for writes of a live run.
 func (s *Server) keepEnded(c echo.Context, cl *call, rt Route, refusal error) error {
-	write := rt.Path == dataPath && (rt.Method == http.MethodPost || rt.Method == http.MethodPut)
+	write := (rt.Path == dataPath || rt.Path == runStatePath) && (rt.Method == http.MethodPost || rt.Method == http.MethodPut)
 	if !write || !slices.Contains(rightsEnded, fault.Of(refusal).Code) {
 		return refusal
 	}
 	ctx := c.Request().Context()
 	user, secret, basic := credentials(c.Request())
 	id, err := queryLockID(c)
-	if err != nil || id == "" || basic && user != cl.workspace || setState(c, cl) != nil {
+	if err != nil {
 		return refusal
 	}
-	p, ok := s.store.EndedSession(ctx, secret, cl.workspace, cl.ref(), id)
+	var p auth.Principal
+	var ok bool
+	if rt.Path == runStatePath {
+		ref, ws, err := s.store.RunRef(ctx, c.Param("run"))
+		if err != nil || basic && user != ws {
+			return refusal
+		}
+		cl.workspace, cl.environment, cl.state, cl.runID = ws, ref.Environment, ref.Name, c.Param("run")
+		p, ok = s.store.EndedRun(ctx, secret, ref, cl.runID)
+	} else {
+		if id == "" || basic && user != cl.workspace || setState(c, cl) != nil {
+			return refusal
+		}
+		p, ok = s.store.EndedSession(ctx, secret, cl.workspace, cl.ref(), id)
+	}
 	if !ok {
 		return refusal
 	}
@@ -36,7 +52,7 @@ func (s *Server) keepEnded(c echo.Context, cl *call, rt Route, refusal error) er
 		return refusal
 	}
 	defer body.Release()
-	err = s.store.KeepRefused(context.WithoutCancel(ctx), store.WriteRequest{Ref: cl.ref(), Actor: cl.actor(), LockID: id, Body: body}, fault.Of(refusal))
+	err = s.store.KeepRefused(context.WithoutCancel(ctx), store.WriteRequest{Ref: cl.ref(), Actor: cl.actor(), LockID: id, Run: cl.runID, Body: body}, fault.Of(refusal))
 	if fault.ClassOf(err) == fault.Invalid {
 		return refusal // no state: there is nothing to keep
 	}

@@ -91,6 +91,7 @@ func Routes() []Route {
 		dataRoutes(), pageRoutes(), accountRoutes(), environmentRoutes(), stateRoutes(), queryRoutes(),
 		historyRoutes(),
 		quotaRoutes(),
+		operationRoutes(),
 		runRoutes(),
 	)
 }

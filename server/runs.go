@@ -132,8 +132,11 @@ func (s *Server) admitRun(c echo.Context, cl *call, rt Route, user string, basic
 	role, err := s.store.Authorize(ctx, cl.principal, ws, ref.Environment, rt.Action)
 	switch {
 	case fault.Is(err, fault.RoleTooLow):
-		return err
+		return s.keepEnded(c, cl, rt, err)
 	case err != nil:
+		if kept := s.keepEnded(c, cl, rt, err); fault.Of(kept).Details["refused_write"] != nil {
+			return kept
+		}
 		return fault.New(fault.NotFound, "there is no run %.64q", cl.runID).WithNext("list the runs with: kl runs --state STATE")
 	}
 	if basic && user != ws {

@@ -292,6 +292,13 @@ func TestPlainClientsMeetRuns(t *testing.T) {
 	for _, id := range []string{"plan", "plan-2"} {
 		want(t, "UNLOCK", s.Do(us, "UNLOCK", s.StateURL("app"), kltest.LockBody(id, plan)), 200)
 	}
+	refused(t, "force-unlock", s.Do(us, "UNLOCK", s.StateURL("app"), nil), 409, fault.LockRequired)
+	refused(t, "release of the run", s.Do(us, "DELETE", s.APIURL("app", "/lock?id="+r.ID), nil), 409, fault.LockMismatch)
+	var lock wire.Lock
+	s.Do(us, "GET", s.APIURL("app", "/lock"), nil).Into(t, &lock)
+	if len(lock.Runs) != 1 || lock.Runs[0].RunID != r.ID || !slices.Equal(lock.Runs[0].Addresses, []string{"aws_a.one"}) {
+		t.Errorf("the lock shows %+v", lock)
+	}
 	refused(t, "delete", s.Do(us, "DELETE", s.APIURL("app", ""), nil), 409, fault.LockRequired)
 	refused(t, "archive", s.Do(us, "POST", s.APIURL("app", "/archive"), nil), 409, fault.LockRequired)
 
@@ -437,4 +444,53 @@ func TestRunOfNewState(t *testing.T) {
 	want(t, "another run", s.Do(us, "POST", s.APIURL("app", "/runs"), nil), 201)
 	opaque := []byte(`{"serial":9,"lineage":"` + st.Lineage() + `","meta":{"key_provider.pbkdf2.k":"e30="},"encrypted_data":"AAAA","encryption_version":"v0"}`)
 	refused(t, "what cannot be looked into", s.Do(us, "POST", s.URL+r.StatePath, opaque), 409, fault.ReservedConflict)
+}
+
+// TestRunOfEndedToken: what a run sends whose credential has ended meanwhile is
+// refused, and kept; a stranger's is not, and neither is told of the run.
+func TestRunOfEndedToken(t *testing.T) {
+	s, st := seeded(t)
+	tok, robot := token(t, s, `{"name":"robot"}`)
+	r := runOf(t, s, robot, `{}`)
+	want(t, "reserve", reserve(s, robot, r, write("aws_a.one")), 200)
+	n := next(st, func(n *kltest.State) { n.Add("aws_a.one") })
+	want(t, "revoke", s.Do(s.Operator(), "DELETE", envURL(s, "/tokens/"+tok.ID), nil), 204)
+	p := refused(t, "a write", s.Do(robot, "POST", s.URL+r.StatePath, n.Bytes()), 401, fault.CredentialsRevoked)
+	kept := refusedOf(t, s, "app")
+	if len(kept) != 1 || kept[0].ID != p.Extra["refused_write"] || kept[0].RunID != r.ID {
+		t.Fatalf("kept are %+v, refused was %v", kept, p.Extra)
+	}
+	refused(t, "GET", s.Do(robot, "GET", s.URL+r.StatePath, nil), 401, fault.CredentialsRevoked)
+	other, stranger := token(t, s, `{"name":"stranger"}`)
+	want(t, "revoke", s.Do(s.Operator(), "DELETE", envURL(s, "/tokens/"+other.ID), nil), 204)
+	p = refused(t, "a stranger's write", s.Do(stranger, "POST", s.URL+r.StatePath, n.Bytes()), 401, fault.CredentialsRevoked)
+	if p.Extra["refused_write"] != nil || len(refusedOf(t, s, "app")) != 1 {
+		t.Errorf("what a stranger sent is kept: %v", p.Extra)
+	}
+	want(t, "merge", s.Do(s.Automation(), "POST", s.APIURL("app", "/refused/"+kept[0].ID+"/merge"), []byte(`{}`)), 409)
+	want(t, "abort", s.Do(s.Operator(), "POST", s.APIURL("app", "/runs/"+r.ID+"/abort"), nil), 200)
+	want(t, "merge", s.Do(s.Automation(), "POST", s.APIURL("app", "/refused/"+kept[0].ID+"/merge"), []byte(`{}`)), 200)
+}
+
+// TestRunOfLostGrant is the same for a user whose grant has ended.
+func TestRunOfLostGrant(t *testing.T) {
+	x := newTeam(t)
+	x.join("ben", "write")
+	st := kltest.NewState(3, 1)
+	want(t, "seed", x.s.Do(x.robot("seed"), "POST", x.state("app"), st.Bytes()), 200)
+	pat := kltest.Basic(x.ws, x.pats["ben"].Secret)
+	a := x.s.Do(pat, "POST", x.s.URL+x.envPath("/states/app/runs"), nil)
+	want(t, "start", a, 201)
+	var r wire.Run
+	a.Into(t, &r)
+	want(t, "reserve", x.s.Do(x.as("ben"), "POST", x.s.URL+x.envPath("/states/app/runs/"+r.ID+"/reserve"), []byte(`{"write_set":["aws_a.one"]}`)), 200)
+	n := next(st, func(n *kltest.State) { n.Add("aws_a.one") })
+	want(t, "POST", x.s.Do(pat, "POST", x.s.URL+r.StatePath, n.Bytes()), 200)
+	want(t, "end of the grant", x.s.Do(x.as("ana"), "DELETE", x.s.URL+x.envPath("/grants/ben"), nil), 204)
+	n = next(n, func(n *kltest.State) { n.Update("aws_a.one") })
+	p := refused(t, "a write", x.s.Do(pat, "POST", x.s.URL+r.StatePath, n.Bytes()), 403, fault.NoGrant)
+	if p.Extra["refused_write"] == nil {
+		t.Errorf("it is not kept: %v", p.Extra)
+	}
+	refused(t, "GET", x.s.Do(pat, "GET", x.s.URL+r.StatePath, nil), 404, fault.NotFound)
 }

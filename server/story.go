@@ -46,7 +46,9 @@ func tried(r wire.Request) string {
 		"LOCK " + dataPath: "lock ", "LOCK " + aliasPath: "lock ", "POST " + aliasPath: "lock ", "PUT " + aliasPath: "lock ",
 		"UNLOCK " + dataPath: "unlock ", "UNLOCK " + aliasPath: "unlock ", "DELETE " + aliasPath: "unlock ",
 		"POST " + statePath + "/refused/{id}/merge": "merge a refused write into ",
-		"POST " + statePath + "/rollback":           "roll back ",
+		"GET " + runStatePath:                       "read, within a run, ", "POST " + runStatePath: "write, within a run, ", "PUT " + runStatePath: "write, within a run, ",
+		"LOCK " + runStatePath: "lock, within a run, ", "POST " + runPath + "/reserve": "reserve parts of ",
+		"POST " + statePath + "/rollback": "roll back ",
 	}[r.Method+" "+r.Route]
 	if what == "" {
 		return "ask for " + r.Method + " " + cmp.Or(r.Route, "an address that this server does not have")
@@ -69,8 +71,9 @@ func conflictLines(r wire.Request) []string {
 		return lines
 	}
 	head := map[string]string{
-		"overlap":    "Changed on both sides, and not to the same:",
-		"dependency": "Built on what others have deleted meanwhile:",
+		"overlap":     "Changed on both sides, and not to the same:",
+		"dependency":  "Built on what others have deleted meanwhile:",
+		"reservation": "What was not reserved for it:",
 	}[text(r, "kind")]
 	lines = append(lines, cmp.Or(head, "Against what is stored it would have changed:"))
 	by, _ := r.Members["changed_by"].(map[string]any)
@@ -135,7 +138,7 @@ func holderLines(r wire.Request) []string {
 // whereabouts says what became of what was sent.
 func whereabouts(r wire.Request, kept *wire.Refused) []string {
 	id := text(r, "refused_write")
-	write := strings.HasPrefix(tried(r), "write ")
+	write := strings.HasPrefix(tried(r), "write")
 	switch {
 	case kept != nil && kept.Status == "open":
 		lines := []string{fmt.Sprintf("None of that write was stored; its %d bytes are kept as %s and wait for recovery.", kept.Bytes, id)}

@@ -2,9 +2,12 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"strings"
 
 	"go.etcd.io/bbolt"
 )
@@ -29,66 +32,91 @@ func (r *CheckReport) problem(format string, args ...any) {
 	}
 }
 
-// Check verifies the file: bbolt's own structure, that every version has the
-// bytes that were written, and every invariant of ARCHITECTURE.md. progress is
-// called before each state. What is wrong is in the report; the error says
-// only that the check could not be made. Each state is seen as of one moment,
-// and others may write meanwhile, but for the time that bbolt's check takes.
+// Check verifies the file: its structure, that every version has the bytes that
+// were written, and every invariant of ARCHITECTURE.md. progress is called as it
+// goes on, in versions. What is wrong is in the report, and which states are
+// whole all the same; the error says only that the check could not be made. Each
+// state is seen as of one moment, and others may write meanwhile, but for the
+// time that bbolt's check takes.
 func (s *Store) Check(ctx context.Context, progress func(done, total int)) (CheckReport, error) {
 	r := CheckReport{Problems: []string{}, Whole: []string{}, Damaged: []string{}}
-	var sids []uint64
-	err := s.structure(&r)
-	if err != nil || len(r.Problems) > 0 {
+	if err := s.structure(&r); err != nil {
 		return r, err
 	}
-	err = s.view(func(tx *bbolt.Tx) error {
-		s.checkAccounts(tx, &r)
-		return eachKV(tx, bState, nil, func(k, _ []byte) (bool, error) {
+	if s.damage != nil && s.damage.fatal {
+		return r, nil
+	}
+	var sids []uint64
+	total, done := 0, 0
+	r.unless(s.view(func(tx *bbolt.Tx) error { s.checkAccounts(tx, &r); return nil }))
+	r.unless(s.view(func(tx *bbolt.Tx) error {
+		return eachKV(tx, bState, nil, func(k, v []byte) (bool, error) {
 			sid, err := sidOf(k)
 			sids = append(sids, sid)
+			var n struct{ Versions int }
+			if json.Unmarshal(v, &n) == nil { // what is wrong with it is found below
+				total += n.Versions
+			}
 			return true, err
 		})
-	})
-	if err != nil {
-		return r, err
+	}))
+	step := func() {
+		if done++; progress != nil {
+			progress(min(done, total), total)
+		}
 	}
-	for i, sid := range sids {
+	for _, sid := range sids {
 		if err := ctx.Err(); err != nil {
 			return r, err
 		}
-		if progress != nil {
-			progress(i, len(sids))
-		}
 		before := len(r.Problems)
-		name := ""
+		c := &stateCheck{s: s, sid: sid, report: &r, step: step}
 		err := s.view(func(tx *bbolt.Tx) error {
-			c := &stateCheck{s: s, tx: tx, sid: sid, report: &r}
-			err := c.run(ctx)
-			name = c.name
-			return err
+			c.tx = tx
+			return c.run(ctx)
 		})
-		if err != nil {
-			return r, err
+		switch {
+		case ctx.Err() != nil:
+			return r, ctx.Err()
+		case err != nil:
+			c.name = cmp.Or(c.name, fmt.Sprintf("number %d", sid))
+			c.problem("it cannot be read: %v", plainly(err))
 		}
 		switch {
-		case name == "": // gone since
+		case c.name == "": // gone since
 		case len(r.Problems) > before:
-			r.Damaged = append(r.Damaged, name)
+			r.Damaged = append(r.Damaged, c.name)
 		default:
-			r.Whole = append(r.Whole, name)
+			r.Whole = append(r.Whole, c.name)
 		}
 	}
-	if progress != nil {
-		progress(len(sids), len(sids))
-	}
 	return r, nil
+}
+
+// unless notes a failure to read the file.
+func (r *CheckReport) unless(err error) {
+	if err != nil {
+		r.problem("the file cannot be read to its end: %v", plainly(err))
+	}
+}
+
+// plainly is an error without the stack that came with a panic.
+func plainly(err error) string {
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return text
 }
 
 // structure lets bbolt verify its pages. Its check compares with the list of
 // free pages, which belongs to the newest transaction: while the file is open
 // for writing no other writer may come in between.
 func (s *Store) structure(r *CheckReport) error {
-	tx, err := s.db.Begin(s.commit != nil)
+	if s.commit == nil { // looked at when it was opened
+		if s.damage != nil {
+			r.Problems = append(r.Problems, s.damage.problems...)
+		}
+		return nil
+	}
+	tx, err := s.db.Begin(true)
 	if err != nil {
 		return fmt.Errorf("check the file's structure: %w", err)
 	}

@@ -3,8 +3,6 @@ package store
 import (
 	"bytes"
 	"crypto/sha256"
-
-	"kl/tfstate"
 )
 
 // runs verifies that live runs have a record of what they reserve and nobody
@@ -79,9 +77,7 @@ func (c *stateCheck) oneRun(r *runRec) (*runHolder, error) {
 		return nil, nil
 	}
 	h := &runHolder{run: r}
-	if h.write, err = tfstate.ParseScopes(res.Write); err == nil {
-		h.read, err = tfstate.ParseScopes(res.Read)
-	}
+	h.write, h.read, err = res.scopes()
 	return h, err
 }
 

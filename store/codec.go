@@ -10,6 +10,7 @@ import (
 
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
+	"github.com/zeebo/xxh3"
 )
 
 // A stored chunk: one of these, the number of its dictionary, and a body. A
@@ -23,6 +24,7 @@ const (
 	formRaw  = 0
 	formS2   = 1
 	formZstd = 2 // of records, never of chunks
+	formSum  = 3 // of records: a sum of 8 bytes, and what it is of
 )
 
 // maxChunk bounds what one chunk decodes to.
@@ -246,7 +248,7 @@ func (cc *codecCache) add(k codecKey, c *codec) *codec {
 // than what chunks are kept in, is worth its time. Encoder and decoder are safe
 // for concurrent use.
 var (
-	recordEncoder = must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false), zstd.WithZeroFrames(true)))
+	recordEncoder = must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(true), zstd.WithZeroFrames(true)))
 	recordDecoder = must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxChunk)))
 )
 
@@ -257,13 +259,14 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// pack compresses a record if that helps.
+// pack compresses a record if that helps. Either form has a checksum: what a
+// record says is not verified by anything else.
 func pack(raw []byte) []byte {
 	out := recordEncoder.EncodeAll(raw, []byte{formZstd})
-	if len(out) <= len(raw) {
+	if len(out) <= len(raw)+8 {
 		return out
 	}
-	return append([]byte{formRaw}, raw...)
+	return append(binary.BigEndian.AppendUint64([]byte{formSum}, xxh3.Hash(raw)), raw...)
 }
 
 // unpack reverses pack.
@@ -271,8 +274,8 @@ func unpack(b []byte) ([]byte, error) {
 	if len(b) == 0 {
 		return nil, errDamaged
 	}
-	if b[0] == formRaw {
-		return append([]byte(nil), b[1:]...), nil
+	if b[0] == formSum && len(b) >= 9 && binary.BigEndian.Uint64(b[1:]) == xxh3.Hash(b[9:]) {
+		return append([]byte(nil), b[9:]...), nil
 	}
 	if b[0] != formZstd {
 		return nil, errDamaged

@@ -140,12 +140,7 @@ func (c *committer) group(first *job) {
 // commit runs the jobs in one transaction and answers them if it commits.
 func (c *committer) commit(jobs []*job) (err error) {
 	results := make([]error, len(jobs))
-	err = c.db.Update(func(tx *bbolt.Tx) (err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("panic in a transaction: %v", p)
-			}
-		}()
+	inTx := func(tx *bbolt.Tx) error {
 		wrote := false
 		for i, j := range jobs {
 			results[i] = j.run(tx)
@@ -159,6 +154,10 @@ func (c *committer) commit(jobs []*job) (err error) {
 			return errNothing
 		}
 		return nil
+	}
+	// a panic of a job must reach bbolt as an error, and one of bbolt's nobody
+	err = guarded(func() error {
+		return c.db.Update(func(tx *bbolt.Tx) error { return guarded(func() error { return inTx(tx) }) })
 	})
 	if err != nil && !errors.Is(err, errNothing) {
 		return err
@@ -194,10 +193,15 @@ func mapCommitError(err error) error {
 	switch {
 	case fault.Of(err) != nil:
 		return err
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
+	case diskFull(err):
 		return fault.Wrap(fault.DiskFull, err, "the disk that holds the data file is full; nothing was stored")
 	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
 		return fault.Wrap(fault.ShuttingDown, err, "the server is stopping")
 	}
-	return fmt.Errorf("commit: %w", err)
+	return damaged(fmt.Errorf("commit: %w", err))
+}
+
+// diskFull reports whether a write failed for want of room.
+func diskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }

@@ -38,6 +38,10 @@ func (s *Store) Diff(ctx context.Context, by Actor, ref Ref, q DiffQuery) (wire.
 	if err != nil {
 		return d.out, err
 	}
+	if err := s.reading.holdAll(ctx); err != nil {
+		return d.out, err
+	}
+	defer s.reading.releaseAll()
 	var sid uint64
 	err = s.view(func(tx *bbolt.Tx) error {
 		var rec *stateRec

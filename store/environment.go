@@ -5,6 +5,7 @@ import (
 	"errors"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -20,6 +21,9 @@ const (
 	defaultRefusedBytes = 512 << 20
 	defaultRefusedDays  = 90
 )
+
+// maxDays bounds settings in days: a hundred years.
+const maxDays = 36500
 
 // newEnvironment is an environment with the settings that a new one has, but
 // for its slug.
@@ -173,13 +177,16 @@ func applyPatch(e *environmentRec, p wire.EnvironmentPatch) error {
 		"state_bytes_soft_limit": {p.StateBytesSoftLimit, &e.StateBytesSoftLimit}, "state_bytes_hard_limit": {p.StateBytesHardLimit, &e.StateBytesHardLimit},
 		"history_bytes_soft_limit": {p.HistoryBytesSoftLimit, &e.HistoryBytesSoftLimit}, "history_bytes_hard_limit": {p.HistoryBytesHardLimit, &e.HistoryBytesHardLimit},
 		"refused_keep_last": {p.RefusedKeepLast, &e.RefusedKeepLast}, "refused_keep_bytes": {p.RefusedKeepBytes, &e.RefusedKeepBytes},
-		"refused_keep_days": {p.RefusedKeepDays, &e.RefusedKeepDays},
+		"refused_keep_days": {p.RefusedKeepDays, &e.RefusedKeepDays}, "keep_last": {p.KeepLast, &e.KeepLast}, "keep_days": {p.KeepDays, &e.KeepDays},
 	} {
 		if f.from == nil {
 			continue
 		}
 		if *f.from < 0 {
 			return bad("%s %d is negative", name, *f.from)
+		}
+		if strings.HasSuffix(name, "_days") && *f.from > maxDays {
+			return bad("%s %d is more than %d; 0 is for ever", name, *f.from, maxDays)
 		}
 		*f.to = *f.from
 	}

@@ -478,7 +478,7 @@ func (s *Store) byVersion(sid uint64, by map[string]uint64, addresses []string) 
 	out := map[string]any{}
 	err := s.view(func(tx *bbolt.Tx) error {
 		for _, a := range addresses {
-			if by[a] == 0 {
+			if by[a] == 0 || !has(tx, bVersion, key(sid, by[a])) { // it may have been pruned since
 				continue
 			}
 			v, err := getVersion(tx, sid, by[a])

@@ -101,7 +101,9 @@ func (s *Store) Moment(ctx context.Context, r Reader, parts Parts) (*Moment, err
 	if err := s.noted(ctx); err != nil {
 		return nil, err
 	}
-	s.moments.enter()
+	if err := s.reading.holdAll(ctx); err != nil {
+		return nil, err
+	}
 	err := s.view(func(tx *bbolt.Tx) error {
 		m.lastEvent = tx.Bucket(bEvent).Sequence()
 		if err := m.accounts(tx); err != nil {
@@ -126,7 +128,7 @@ func (s *Store) Moment(ctx context.Context, r Reader, parts Parts) (*Moment, err
 }
 
 // Close lets go of the versions.
-func (m *Moment) Close() { m.close.Do(m.s.moments.leave) }
+func (m *Moment) Close() { m.close.Do(m.s.reading.releaseAll) }
 
 // accounts copies workspaces and environments, by the rule that each request
 // to them is judged by.
@@ -429,31 +431,6 @@ func (m *Moment) view(st *MomentState, f func(tx *bbolt.Tx) error) error {
 
 func purgedMeanwhile(st *MomentState) error {
 	return fault.New(fault.Busy, "the state %s was purged while it was read", st.Name).WithNext("ask again")
-}
-
-// moments counts those that are open. While there is one no version is pruned.
-type moments struct {
-	mu sync.Mutex
-	n  int
-}
-
-func (p *moments) enter() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.n++
-}
-
-func (p *moments) leave() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.n--
-}
-
-// held reports whether one is open.
-func (p *moments) held() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.n > 0
 }
 
 // decodeEvent reads an event's record.

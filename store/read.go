@@ -1,7 +1,9 @@
 package store
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -147,8 +149,12 @@ func find(tx *bbolt.Tx, ref Ref) (uint64, *stateRec, error) {
 		return 0, nil, err
 	}
 	r, ok, err := getRec[stateRec](tx, bState, k)
-	if err == nil && !ok {
+	switch {
+	case err != nil:
+	case !ok:
 		err = fmt.Errorf("%w: state %d has a name but no record", errRecord, sid)
+	case r.Name != ref.Name || r.Environment != ref.Environment:
+		err = fmt.Errorf("%w: the name %s leads to state %d, which has another", errRecord, ref.Name, sid)
 	}
 	return sid, r, err
 }
@@ -179,58 +185,133 @@ func (s *Store) Version(ctx context.Context, ref Ref, version string) (*Snapshot
 }
 
 func (s *Store) open(ctx context.Context, ref Ref, version string, plane bool) (*Snapshot, error) {
-	var sid uint64
+	for range maxAttempts {
+		snap, again, err := s.openOnce(ctx, ref, version, plane)
+		if again == nil {
+			return snap, err
+		}
+		select {
+		case <-again:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return nil, fault.New(fault.Busy, "the version %s of the state %s is pruned while it is asked for", version, ref.Name)
+}
+
+// gone is a channel that need not be waited for.
+func gone() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// openOnce opens a version. again says that it was being pruned: what the
+// reference names is to be looked up once more when the channel is closed.
+func (s *Store) openOnce(ctx context.Context, ref Ref, version string, plane bool) (snap *Snapshot, again <-chan struct{}, err error) {
+	var sid, n uint64
 	var rec *stateRec
 	var v *versionRec
 	var es []entry
 	var body *Body
 	l := s.peek(ref)
-	err := s.view(func(tx *bbolt.Tx) (err error) {
+	err = s.view(func(tx *bbolt.Tx) (err error) {
 		if sid, rec, err = written(tx, ref); err != nil {
 			return err
 		}
 		if plane && rec.Lifecycle == lifecycleDeleted {
 			return deleted(ref, rec)
 		}
-		n, err := resolve(tx, sid, rec, version)
-		if err != nil {
-			return err
-		}
-		if v, err = getVersion(tx, sid, n); err != nil {
+		if n, err = resolve(tx, sid, rec, version); err != nil {
 			return err
 		}
 		if n == rec.Head && l != nil {
 			var h *head
 			if h, body = s.cache.find(l, sid, n); h != nil {
 				es = h.entries
-				return nil
 			}
 		}
-		es, err = manifestOf(tx, sid, n)
+		if body == nil {
+			return nil
+		}
+		v, err = getVersion(tx, sid, n)
 		return err
 	})
 	if err != nil {
 		if body != nil {
 			body.unref()
 		}
-		return nil, err
-	}
-	snap := &Snapshot{Version: v.wire()}
-	if body == nil && v.Version == rec.Head && v.Bytes <= s.opt.CacheLargest {
-		if body, err = s.loadHead(ctx, ref, sid, v, es); err != nil {
-			return nil, err
-		}
+		return nil, nil, err
 	}
 	if body != nil {
-		b := body.Bytes()
-		snap.write = func(w io.Writer) error { _, err := w.Write(b); return err }
-		snap.close = body.unref
-		return snap, nil
+		return inMemory(v, body), nil, nil
 	}
-	snap.write = func(w io.Writer) error {
-		return s.eachPiece(sid, es, func(b []byte) error { _, err := w.Write(b); return err })
+	k := versionKey{sid, n}
+	if again := s.reading.hold(k); again != nil {
+		return nil, again, nil
 	}
-	return snap, nil
+	letGo := func() { s.reading.release(k) }
+	err = s.view(func(tx *bbolt.Tx) (err error) {
+		if !has(tx, bVersion, key(sid, n)) {
+			again = gone()
+			return nil
+		}
+		if v, err = getVersion(tx, sid, n); err != nil {
+			return err
+		}
+		if n == rec.Head && !bytes.Equal(v.SHA256, rec.SHA256) {
+			return fmt.Errorf("%w: the state %s has another newest version than version %d", errRecord, ref.Name, n)
+		}
+		if es == nil {
+			es, err = manifestOf(tx, sid, n)
+		}
+		return err
+	})
+	if err != nil || again != nil {
+		letGo()
+		return nil, again, err
+	}
+	if n == rec.Head && v.Bytes <= s.opt.CacheLargest {
+		defer letGo()
+		if body, err = s.loadHead(ctx, ref, sid, v, es); err != nil {
+			return nil, nil, err
+		}
+		return inMemory(v, body), nil, nil
+	}
+	return &Snapshot{
+		Version: v.wire(), close: letGo,
+		write: func(w io.Writer) error { return s.writeVersion(w, sid, v, es) },
+	}, nil, nil
+}
+
+// inMemory is a snapshot of bytes to which the caller has a reference.
+func inMemory(v *versionRec, body *Body) *Snapshot {
+	b := body.Bytes()
+	return &Snapshot{Version: v.wire(), close: body.unref, write: func(w io.Writer) error { _, err := w.Write(b); return err }}
+}
+
+// writeVersion writes a version's bytes as they are decoded. The last piece is
+// held back until the digest of all is right: chunks vouch for themselves, but
+// not for their order.
+func (s *Store) writeVersion(w io.Writer, sid uint64, v *versionRec, es []entry) error {
+	sum := sha256.New()
+	var last []byte
+	err := s.eachPiece(sid, es, func(b []byte) error {
+		if _, err := w.Write(last); err != nil {
+			return err
+		}
+		_, _ = sum.Write(b) // never fails
+		last = append(last[:0], b...)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(sum.Sum(nil), v.SHA256) {
+		return fmt.Errorf("%w: version %d of state %d has other bytes than were written", errDamaged, v.Version, sid)
+	}
+	_, err = w.Write(last)
+	return err
 }
 
 // loadHead decodes a head into memory, keeps it there for the next reader and
@@ -258,7 +339,10 @@ func (s *Store) loadHead(ctx context.Context, ref Ref, sid uint64, v *versionRec
 		b.unref()
 		return nil, err
 	}
-	copy(b.sha[:], v.SHA256)
+	if b.sha = sha256.Sum256(buf); !bytes.Equal(b.sha[:], v.SHA256) {
+		b.unref()
+		return nil, fmt.Errorf("%w: version %d of state %d has other bytes than were written", errDamaged, v.Version, sid)
+	}
 	l := s.live(ref)
 	// only if nobody writes: a head put by a writer is newer
 	select {

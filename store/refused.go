@@ -256,6 +256,9 @@ func (s *Store) putRefused(tx *bbolt.Tx, r *WriteRequest, rec refusedRec, pieces
 			}
 		}
 	}
+	if rec.SeenVersion != 0 && !has(tx, bVersion, key(sid, rec.SeenVersion)) {
+		rec.SeenVersion, rec.Overlay = 0, nil // pruned since it was looked up
+	}
 	open, err := openRefused(tx, sid)
 	if err != nil {
 		return err
@@ -401,11 +404,41 @@ func (s *Store) EndedSession(_ context.Context, secret, ws string, ref Ref, lock
 		if err != nil || !ok || sess.PrincipalID != t.ID || sess.plan() {
 			return err
 		}
-		p, found = t.principal(), true
-		u, ok, err := getRec[userRec](tx, bUser, []byte(t.User))
-		if ok {
-			p.UserName = u.Name
+		p, found, err = endedPrincipal(tx, t)
+		return err
+	})
+	return p, found && err == nil
+}
+
+// endedPrincipal is whose a token is, whether or not it is still good.
+func endedPrincipal(tx *bbolt.Tx, t *tokenRec) (auth.Principal, bool, error) {
+	p := t.principal()
+	u, ok, err := getRec[userRec](tx, bUser, []byte(t.User))
+	if ok {
+		p.UserName = u.Name
+	}
+	return p, err == nil, err
+}
+
+// EndedRun reports whether a secret whose rights have ended is the one that
+// began a live run, and whose it is.
+func (s *Store) EndedRun(_ context.Context, secret string, ref Ref, id string) (auth.Principal, bool) {
+	var p auth.Principal
+	found := false
+	err := s.view(func(tx *bbolt.Tx) error {
+		t, err := tokenBySecret(tx, secret)
+		if err != nil {
+			return err
 		}
+		sid, _, err := find(tx, ref)
+		if err != nil {
+			return err
+		}
+		r, err := s.getRun(tx, sid, id)
+		if err != nil || r.PrincipalID != t.ID || !r.live() {
+			return err
+		}
+		p, found, err = endedPrincipal(tx, t)
 		return err
 	})
 	return p, found && err == nil

@@ -429,7 +429,7 @@ func moved(tx *bbolt.Tx, sid uint64, rec *stateRec, r *runRec, res *reservationR
 	if err != nil {
 		return out, err
 	}
-	set, err := tfstate.ParseScopes(all)
+	write, read, err := res.scopes()
 	if err != nil {
 		return out, err
 	}
@@ -437,7 +437,7 @@ func moved(tx *bbolt.Tx, sid uint64, rec *stateRec, r *runRec, res *reservationR
 		if e.class != classInstance {
 			continue
 		}
-		if sc, err := tfstate.ParseScope(e.address); err == nil && set.Overlap(sc) {
+		if sc, err := tfstate.ParseScope(e.address); err == nil && (write.Overlap(sc) || read.Overlap(sc)) {
 			out = append(out, e.address)
 		}
 	}

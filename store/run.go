@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -68,6 +69,20 @@ type reservationRec struct {
 	Since time.Time `json:"since,omitzero"` // zero: nothing yet
 	Write []string  `json:"write,omitempty"`
 	Read  []string  `json:"read,omitempty"`
+
+	parse       sync.Once // the record is shared by all who read it
+	write, read *tfstate.Scopes
+	bad         error
+}
+
+// scopes are the sets in a form that is quickly searched.
+func (r *reservationRec) scopes() (write, read *tfstate.Scopes, err error) {
+	r.parse.Do(func() {
+		if r.write, r.bad = tfstate.ParseScopes(r.Write); r.bad == nil {
+			r.read, r.bad = tfstate.ParseScopes(r.Read)
+		}
+	})
+	return r.write, r.read, r.bad
 }
 
 // runHolder is a live run that holds reservations.
@@ -221,9 +236,7 @@ func (s *Store) holders(tx *bbolt.Tx, sid uint64) (out []*runHolder, err error) 
 		}
 		h := &runHolder{run: r, since: res.Since}
 		var err error
-		if h.write, err = tfstate.ParseScopes(res.Write); err == nil {
-			h.read, err = tfstate.ParseScopes(res.Read)
-		}
+		h.write, h.read, err = res.scopes()
 		out = append(out, h)
 		return err
 	})

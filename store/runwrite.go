@@ -319,7 +319,7 @@ func (s *Store) judgeWriteSet(tx *bbolt.Tx, w *writing) error {
 	if err != nil || !ok {
 		return cmp.Or(err, fmt.Errorf("%w: the run %s is live and has no reservation record", errRecord, run.ID))
 	}
-	set, err := tfstate.ParseScopes(res.Write)
+	set, _, err := res.scopes()
 	if err != nil {
 		return err
 	}

@@ -483,7 +483,7 @@ func versionNumbers(v string) ([]int, bool) {
 // LockState tells who holds a state and who waits for it. A state that does
 // not exist is held by nobody.
 func (s *Store) LockState(_ context.Context, ref Ref) (wire.Lock, error) {
-	out := wire.Lock{Mode: modeExclusive, Holders: []wire.Holder{}, Queue: []wire.Waiter{}}
+	out := wire.Lock{Mode: modeExclusive, Holders: []wire.Holder{}, Queue: []wire.Waiter{}, Runs: []wire.RunBlock{}}
 	err := s.view(func(tx *bbolt.Tx) error {
 		now := s.now()
 		c, err := s.readContest(tx, ref, now)
@@ -496,6 +496,9 @@ func (s *Store) LockState(_ context.Context, ref Ref) (wire.Lock, error) {
 				LockInfo: h.Info, Principal: h.Principal, Since: h.Since, LastActivity: h.LastActivity, Checkpoints: h.Checkpoints,
 				BaseVersion: h.BaseVersion, Stale: h.stale(now),
 			})
+		}
+		for _, h := range c.held {
+			out.Runs = append(out.Runs, s.block(h.run, h.since, append(h.write.Addresses(), h.read.Addresses()...)))
 		}
 		for _, t := range c.tickets {
 			if !t.confirmed() {

@@ -9,6 +9,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,19 +41,23 @@ const (
 
 // Store is an open data file. It is safe for concurrent use.
 type Store struct {
-	opt     Options
-	db      *bbolt.DB
-	commit  *committer // nil when read-only
-	seed    uint64
-	bufs    bufPool
-	flight  budget // bytes of bodies in flight
-	codecs  codecCache
-	cache   headCache
-	keys    keyIndex
-	moments moments
-	envs    memo[environmentRec]
-	spaces  memo[workspaceRec]
-	claims  memo[reservationRec]
+	opt    Options
+	db     *bbolt.DB
+	damage *pageCheck // what is wrong with the structure of a file that is only read
+	commit *committer // nil when read-only
+	seed   uint64
+	bufs   bufPool
+	flight budget // bytes of bodies in flight
+	codecs codecCache
+	cache  headCache
+	keys   keyIndex
+	envs   memo[environmentRec]
+	spaces memo[workspaceRec]
+	claims memo[reservationRec]
+
+	reading readings
+	pruner  pruner
+	backups atomic.Int32 // on their way
 
 	mu    sync.Mutex
 	lives map[Ref]*live
@@ -90,16 +96,26 @@ func Open(o Options) (*Store, error) {
 	if reserve := int64(64 << 30); runtime.GOOS != "windows" && !o.ReadOnly && reserve <= math.MaxInt {
 		bo.InitialMmapSize = int(reserve)
 	}
-	db, err := bbolt.Open(o.Path, 0o600, bo)
-	if errors.Is(err, syscall.ENOMEM) { // a limit on address space
-		bo.InitialMmapSize = 0
-		db, err = bbolt.Open(o.Path, 0o600, bo)
+	var damage *pageCheck
+	if !fresh {
+		if damage, err = inspect(o); err != nil {
+			return nil, err
+		}
 	}
+	var db *bbolt.DB
+	err = guarded(func() (err error) {
+		db, err = bbolt.Open(o.Path, 0o600, bo)
+		if errors.Is(err, syscall.ENOMEM) { // a limit on address space
+			bo.InitialMmapSize = 0
+			db, err = bbolt.Open(o.Path, 0o600, bo)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, openError(o.Path, err)
 	}
 	s := &Store{
-		opt: o, db: db, lives: map[Ref]*live{}, used: map[string]time.Time{}, stop: make(chan struct{}),
+		opt: o, db: db, damage: damage, lives: map[Ref]*live{}, used: map[string]time.Time{}, stop: make(chan struct{}),
 	}
 	s.flight.room = semaphore.NewWeighted(o.BodyBytes)
 	s.cache.limit, s.cache.largest = o.CacheBytes, o.CacheLargest
@@ -114,12 +130,17 @@ func Open(o Options) (*Store, error) {
 	if err == nil {
 		err = s.readMeta()
 	}
+	if err == nil && !o.ReadOnly {
+		err = s.namesLead()
+	}
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(damagedFile(o.Path, err), db.Close())
 	}
 	if !o.ReadOnly {
 		s.commit = newCommitter(db)
+		s.pruner.wake = make(chan struct{}, 1)
 		s.tidy.Go(s.background)
+		s.tidy.Go(s.prunes)
 	}
 	return s, nil
 }
@@ -142,6 +163,74 @@ func preflight(o Options) (fresh bool, err error) {
 			WithNext("if nothing was ever stored in it, remove it and start again; otherwise restore a backup")
 	}
 	return false, nil
+}
+
+// inspect verifies the file's pages before bbolt is given it. The lock that it
+// holds meanwhile is a shared one: no server has the file open. A file that is
+// only to be read may be damaged, if there is a root to begin from.
+func inspect(o Options) (damage *pageCheck, err error) {
+	var db *bbolt.DB
+	err = guarded(func() (err error) {
+		db, err = bbolt.Open(o.Path, 0o600, &bbolt.Options{Timeout: time.Second, ReadOnly: true})
+		return err
+	})
+	if err != nil {
+		return nil, openError(o.Path, err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	f, err := os.Open(o.Path)
+	if err != nil {
+		return nil, openError(o.Path, err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, openError(o.Path, err)
+	}
+	c := checkPages(f, fi.Size())
+	switch {
+	case len(c.problems) == 0:
+		return nil, nil
+	case o.ReadOnly:
+		return c, nil
+	case c.oneRoot:
+		return nil, fault.New(fault.FileInvalid, "the data file %s is damaged: %s", o.Path, c.problems[0]).
+			WithNext("restore a backup: kl restore BACKUP --data %s --force; or go on without what may be missing: kl compact --data %s", o.Path, o.Path)
+	}
+	return nil, fault.New(fault.FileInvalid, "the data file %s is damaged: %s%s", o.Path, c.problems[0], andMore(len(c.problems)-1)).
+		WithNext("see what is whole with: kl check --data %s; then restore a backup: kl restore BACKUP --data %s --force", o.Path, o.Path)
+}
+
+// damagedFile says of a failure to read the file's first records what it means.
+func damagedFile(path string, err error) error {
+	if fault.Of(err) != nil {
+		return err
+	}
+	return fault.Wrap(fault.FileInvalid, err, "the data file %s is damaged", path).
+		WithNext("see what is whole with: kl check --data %s; then restore a backup: kl restore BACKUP --data %s --force", path, path)
+}
+
+// namesLead makes sure that no state has lost its name, or its name it: it would
+// be taken for one that was never written, which Terraform creates anew.
+func (s *Store) namesLead() error {
+	return s.view(func(tx *bbolt.Tx) error {
+		names := 0
+		err := eachKV(tx, bName, nil, func(_, _ []byte) (bool, error) { names++; return true, nil })
+		if err != nil {
+			return err
+		}
+		err = eachRec(tx, bState, nil, func(k []byte, r *stateRec) (bool, error) {
+			names--
+			if !bytes.Equal(peek(tx, bName, pair(r.Environment, r.Name)), k) {
+				return false, fmt.Errorf("%w: the state %s of environment %s is not found by its name", errRecord, r.Name, r.Environment)
+			}
+			return true, nil
+		})
+		if err == nil && names != 0 {
+			err = fmt.Errorf("%w: names and states are not the same number", errRecord)
+		}
+		return err
+	})
 }
 
 func openError(path string, err error) error {
@@ -186,7 +275,7 @@ func (s *Store) format() error {
 
 // readMeta checks the format and reads the seed.
 func (s *Store) readMeta() error {
-	return s.db.View(func(tx *bbolt.Tx) error {
+	return s.view(func(tx *bbolt.Tx) error {
 		meta := tx.Bucket(bMeta)
 		if meta == nil {
 			return fault.New(fault.FileInvalid, "%s is a bbolt file, but not one of kl", s.opt.Path)
@@ -232,11 +321,11 @@ func (s *Store) now() time.Time { return s.opt.Now().UTC().Round(0) }
 // view runs f in a read transaction. f must not wait for anything and must not
 // write: a transaction left open keeps freed pages from being reused.
 func (s *Store) view(f func(tx *bbolt.Tx) error) error {
-	err := s.db.View(f)
+	err := guarded(func() error { return s.db.View(f) })
 	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 		return fault.Wrap(fault.ShuttingDown, err, "the server is stopping")
 	}
-	return err
+	return damaged(err)
 }
 
 // background does what nobody waits for: each minute it writes when tokens
@@ -256,6 +345,7 @@ func (s *Store) background() {
 			s.bufs.trim()
 		case <-hour.C:
 			s.sweepRefused()
+			s.sweepEvents()
 		case <-s.stop:
 			s.flushUsed()
 			s.endExpired()

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +16,8 @@ import (
 
 // Unlock ends a session. It succeeds also when the same lock was released
 // before, and without an ID when nothing is held. Codes: lock_mismatch,
-// lock_ambiguous, lock_foreign, not_found.
+// lock_ambiguous, lock_foreign, not_found, lock_required when there is no ID and
+// runs have reserved parts of the state.
 func (s *Store) Unlock(ctx context.Context, r UnlockRequest) error {
 	if err := checkName(r.Ref.Name); err != nil {
 		return err
@@ -76,8 +78,8 @@ func (s *Store) toRelease(tx *bbolt.Tx, sid uint64, r *UnlockRequest) (*sessionR
 	}
 	if r.ID == "" {
 		switch len(holders) {
-		case 0:
-			return nil, errReleased
+		case 0: // a release of what is not held is done already, but for runs, which look like a lock to those who meet them
+			return nil, cmp.Or(s.notReserved(tx, sid, r.Ref), errReleased)
 		case 1:
 			return holders[0], nil
 		}
@@ -100,6 +102,10 @@ func (s *Store) toRelease(tx *bbolt.Tx, sid uint64, r *UnlockRequest) (*sessionR
 	}
 	if slices.Contains(released, r.ID) {
 		return nil, errReleased
+	}
+	if has(tx, bReservation, runKey(sid, r.ID)) {
+		return nil, fault.New(fault.LockMismatch, "%s is a run on the state %s and not a lock", r.ID, r.Ref.Name).
+			WithNext("if its owner is gone: kl apply abort --state %s --apply-id %s", r.Ref.Name, r.ID)
 	}
 	if len(holders) == 0 {
 		return nil, fault.New(fault.LockMismatch, "the lock %s does not hold the state %s: nothing does", r.ID, r.Ref.Name)

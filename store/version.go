@@ -32,6 +32,7 @@ type versionMeta struct {
 	Principal        string    `json:"p"`
 	Who              string    `json:"who,omitempty"`
 	LockID           string    `json:"lock,omitempty"`
+	SessionSince     time.Time `json:"since,omitzero"` // when its lock was taken: IDs may come again
 	RunID            string    `json:"run,omitempty"`
 	Source           string    `json:"src"`
 	RollbackTo       uint64    `json:"rb,omitempty"` // version whose content a rollback took
@@ -213,6 +214,22 @@ func decodeVersion(b []byte) (*versionRec, error) {
 		r.fail()
 	}
 	return v, r.err
+}
+
+// decodeVersionMeta reads a version's record without its lists.
+func decodeVersionMeta(b []byte) (m versionMeta, err error) {
+	raw, err := unpack(b)
+	if err != nil {
+		return m, err
+	}
+	r := &reader{b: raw}
+	if form := r.take(1)[0]; form != 1 {
+		return m, fmt.Errorf("%w: form %d of a version record is not known", errRecord, form)
+	}
+	if err := json.Unmarshal(r.take(r.length(1)), &m); err != nil {
+		return m, fmt.Errorf("%w: %w", errRecord, err)
+	}
+	return m, r.err
 }
 
 // getVersion reads a version's record without a change list kept apart.

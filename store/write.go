@@ -123,6 +123,7 @@ func (s *Store) writeOnce(ctx context.Context, l *live, r *WriteRequest) (Writte
 		return Written{}, err
 	}
 	s.remember(l, p, w.sid, w.out.Version)
+	s.wrote(r.Ref, w)
 	return w.out, nil
 }
 
@@ -141,10 +142,12 @@ type writing struct {
 	source   string       // of the version, when it is none of a client's write
 	rollback *rolledBack  // nil when it is none
 
-	sid  uint64
-	cur  *stateRec
-	sess *sessionRec
-	out  Written
+	sid      uint64
+	cur      *stateRec
+	sess     *sessionRec
+	versions int64 // that the state has afterwards, and that its environment keeps
+	keepLast int64
+	out      Written
 }
 
 // loadBase reads what the write starts from.
@@ -367,6 +370,11 @@ func (s *Store) put(tx *bbolt.Tx, w *writing, uses quota.Uses) error {
 	}
 	n := *cur
 	n.follow(v, p, now)
+	env, _, err := s.envs.get(tx, bEnvironment, []byte(r.Ref.Environment))
+	if err != nil {
+		return err
+	}
+	w.versions, w.keepLast = n.Versions, env.KeepLast
 	if err := errors.Join(putRec(tx, bState, u64(w.sid), &n), addTotal(tx, r.Ref.Environment, n.counted()-cur.counted())); err != nil {
 		return err
 	}
@@ -453,7 +461,7 @@ func (s *Store) versionOf(w *writing, now time.Time) *versionRec {
 		v.Who = w.run.rec.Actor
 	}
 	if w.sess != nil {
-		v.Who = w.sess.Info.Who
+		v.Who, v.SessionSince = w.sess.Info.Who, w.sess.Since
 		if w.sess.Info.Operation == wire.OperationPush {
 			v.Source = sourcePush
 		}

@@ -95,13 +95,13 @@ type RunEnd struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// RunBlock is a run that is in the way, in refusals.
+// RunBlock is a run that is, or may be, in the way of others.
 type RunBlock struct {
 	RunID          string    `json:"run_id"`
 	Actor          string    `json:"actor"`
 	Principal      string    `json:"principal"`
 	Status         string    `json:"status"`
-	Addresses      []string  `json:"addresses"` // that overlap, at most 100
+	Addresses      []string  `json:"addresses"` // in refusals those that overlap; at most 100
 	Since          time.Time `json:"since"`
 	Age            Duration  `json:"age"`
 	LeaseExpiresAt time.Time `json:"lease_expires_at"`

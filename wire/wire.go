@@ -168,6 +168,8 @@ type EnvironmentPatch struct {
 	RecoveryHold        *bool     `json:"recovery_hold,omitempty"`
 	LockIdleTTL         *Duration `json:"lock_idle_ttl,omitempty"`
 	MaxTerraformVersion *string   `json:"max_terraform_version,omitempty"`
+	KeepLast            *int64    `json:"keep_last,omitempty"`
+	KeepDays            *int64    `json:"keep_days,omitempty"`
 	RefusedKeepLast     *int64    `json:"refused_keep_last,omitempty"`
 	RefusedKeepBytes    *int64    `json:"refused_keep_bytes,omitempty"`
 	RefusedKeepDays     *int64    `json:"refused_keep_days,omitempty"`
@@ -246,6 +248,9 @@ type Lock struct {
 	Mode    string   `json:"mode"` // exclusive, optimistic
 	Holders []Holder `json:"holders"`
 	Queue   []Waiter `json:"queue"`
+	// Runs have reserved parts of the state; in exclusive mode locks that are not
+	// for a plan wait for them.
+	Runs []RunBlock `json:"runs"`
 }
 
 // Holder is an open session: LockInfo as it was sent, and what the server

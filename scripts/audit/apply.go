@@ -193,7 +193,8 @@ func (d *dir) hasten(ctx context.Context) error {
 
 // together starts two applies on one optimistic state, lets both read it before
 // either writes, and returns what they showed, the first one's before the other's.
-func (r *record) together(ctx context.Context, first, second string) (a, b *dir, ra, rb rig.Result, err error) {
+// The second one is terraform's, or kl's with withKL.
+func (r *record) together(ctx context.Context, first, second string, withKL bool) (a, b *dir, ra, rb rig.Result, err error) {
 	au := r.a
 	env := au.env.EnvPublicID
 	state := r.stateName()
@@ -226,8 +227,15 @@ func (r *record) together(ctx context.Context, first, second string) (a, b *dir,
 	if err != nil {
 		return a, b, ra, rb, err
 	}
-	pb, err := b.atGate(ctx, "gate_b", "apply")
+	start := func() (*rig.Process, error) { return b.start("apply") }
+	if withKL {
+		start = func() (*rig.Process, error) { return b.launch(au.bin, "apply", "--yes", "-no-color") }
+	}
+	pb, err := start()
 	if err != nil {
+		return a, b, ra, rb, err
+	}
+	if err = rig.AwaitFile(ctx, filepath.Join(b.path, "gate_b.begun"), pb); err != nil {
 		return a, b, ra, rb, err
 	}
 	l, err := au.op.LockState(ctx, env, state)
@@ -268,7 +276,7 @@ func (d *dir) addresses(ctx context.Context) ([]string, error) {
 // disjointApplies plays 6A.
 func disjointApplies(ctx context.Context, _ *audit, r *record) error {
 	shared := item("shared", `"old"`)
-	a, _, ra, rb, err := r.together(ctx, shared+gated("gate_a", `"a"`), shared+gated("gate_b", `"b"`))
+	a, _, ra, rb, err := r.together(ctx, shared+gated("gate_a", `"a"`), shared+gated("gate_b", `"b"`), false)
 	if err != nil {
 		return err
 	}
@@ -283,12 +291,21 @@ func disjointApplies(ctx context.Context, _ *audit, r *record) error {
 }
 
 // overlappingApplies plays 6B.
-func overlappingApplies(ctx context.Context, a *audit, r *record) error {
-	// both change shared, behind their gates
-	overlap := func(name string) string {
+func overlappingApplies(ctx context.Context, _ *audit, r *record) error {
+	return r.overlap(ctx, false)
+}
+
+// mixedApplies plays F2.
+func mixedApplies(ctx context.Context, _ *audit, r *record) error {
+	return r.overlap(ctx, true)
+}
+
+// overlap has two applies change one resource, behind their gates.
+func (r *record) overlap(ctx context.Context, withKL bool) error {
+	config := func(name string) string {
 		return gated(name, `"x"`) + "\nresource \"terraform_data\" \"shared\" {\n  input      = \"of " + name + "\"\n  depends_on = [terraform_data." + name + "]\n}\n"
 	}
-	_, b, ra, rb, err := r.together(ctx, overlap("gate_a"), overlap("gate_b"))
+	_, b, ra, rb, err := r.together(ctx, config("gate_a"), config("gate_b"), withKL)
 	if err != nil {
 		return err
 	}
@@ -297,7 +314,11 @@ func overlappingApplies(ctx context.Context, a *audit, r *record) error {
 	if err := b.meets(ctx, rb, refusal{"both applies have changed one resource", 409, "conflict", "overlap_conflict"}); err != nil {
 		return err
 	}
-	return r.tellsOfConflict(ctx, a, "terraform_data.shared")
+	if withKL {
+		r.expect(rb.Code == 2, "kl apply: exit code %d, want 2", rb.Code)
+		r.expect(r.Met[0].Shows == clear, "kl apply does not show why: %s", r.Met[0].Because)
+	}
+	return r.tellsOfConflict(ctx, r.a, "terraform_data.shared")
 }
 
 // tellsOfConflict demands addresses, the latest serial and the next step in the

@@ -203,6 +203,11 @@ func (a *audit) removeEnvironment(ctx context.Context, e wire.Environment) error
 	if _, err := a.op.ResumeWorkspace(ctx, e.WorkspaceID); err != nil {
 		return err
 	}
+	// what comes back from the archive needs room
+	none := int64(0)
+	if _, err := a.op.PatchEnvironment(ctx, e.EnvPublicID, wire.EnvironmentPatch{LimitsPatch: wire.LimitsPatch{EnvironmentHardLimit: &none}}); err != nil {
+		return err
+	}
 	for s, err := range a.op.States(ctx, e.EnvPublicID) {
 		if err != nil {
 			return err
@@ -224,12 +229,12 @@ func (a *audit) removeState(ctx context.Context, environment string, s wire.Stat
 			return err
 		}
 	}
-	if s.Lifecycle != "deleted" {
-		if s.Lifecycle == "archived" {
-			if _, err := a.op.RestoreState(ctx, environment, s.Name); err != nil {
-				return err
-			}
+	if s.Lifecycle == "archived" { // the trash takes active ones only
+		if _, err := a.op.RestoreState(ctx, environment, s.Name); err != nil {
+			return err
 		}
+	}
+	if s.Lifecycle != "deleted" {
 		if err := a.op.DeleteState(ctx, environment, s.Name); err != nil {
 			return err
 		}

@@ -1,6 +1,6 @@
 // Package rig runs kl and real clients as processes of their own, for the
-// programs under scripts and examples. It needs a Unix: each process has a
-// process group, so that nothing is left of it.
+// programs under scripts and examples. On a Unix each process has a process
+// group of its own, so that nothing is left of it.
 package rig
 
 import (
@@ -65,7 +65,7 @@ func Start(dir string, env []string, bin string, args ...string) (*Process, erro
 	p.cmd = exec.CommandContext(context.Background(), bin, args...)
 	p.cmd.Dir, p.cmd.Env = dir, env
 	p.cmd.Stdout, p.cmd.Stderr = tee{&p.Out, &p.Stdout}, &p.Out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	ownGroup(p.cmd)
 	p.cmd.WaitDelay = time.Second // children of a killed client may keep its pipes open
 	p.Started = time.Now()
 	if err := p.cmd.Start(); err != nil {
@@ -87,7 +87,7 @@ func (p *Process) Alive() bool {
 	case <-p.Done:
 		return false
 	default:
-		return syscall.Kill(p.PID, 0) == nil
+		return there(p.PID)
 	}
 }
 
@@ -104,7 +104,7 @@ func (p *Process) Wait(ctx context.Context) (int, error) {
 // Signal sends a signal to the process and its children, as a terminal does. A
 // process that has ended gets none.
 func (p *Process) Signal(sig syscall.Signal) error {
-	if err := syscall.Kill(-p.PID, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+	if err := signalGroup(p.cmd.Process, sig); err != nil {
 		return fmt.Errorf("%s: %s: %w", p.Name, sig, err)
 	}
 	return nil

@@ -1,0 +1,39 @@
+package store
+
+import "go.etcd.io/bbolt"
+
+// StoredOf tells what reading a version takes: the stored bytes of its chunks
+// and their bases, and those of its chunk list.
+func (s *Store) StoredOf(ref Ref, version uint64) (chunks, list int64, err error) {
+	err = s.view(func(tx *bbolt.Tx) error {
+		sid, _, err := find(tx, ref)
+		if err != nil {
+			return err
+		}
+		es, err := manifestOf(tx, sid, version)
+		if err != nil {
+			return err
+		}
+		for _, e := range es {
+			chunks += int64(len(peek(tx, bChunk, key(sid, e.id))))
+			if e.base != 0 {
+				chunks += int64(len(peek(tx, bChunk, key(sid, e.base))))
+			}
+		}
+		for n := version; ; {
+			v, err := getVersion(tx, sid, n)
+			if err != nil {
+				return err
+			}
+			list += int64(len(peek(tx, bVersion, key(sid, n))))
+			if v.whole {
+				return eachKV(tx, bManifest, key(sid, n), func(_, b []byte) (bool, error) {
+					list += int64(len(b))
+					return true, nil
+				})
+			}
+			n = v.Previous
+		}
+	})
+	return chunks, list, err
+}

@@ -1,0 +1,15 @@
+//go:build linux || darwin || freebsd
+
+package store
+
+import "syscall"
+
+// freeSpace is how many bytes a directory's disk has for this user; ok is
+// false when that cannot be known.
+func freeSpace(dir string) (n int64, ok bool) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return 0, false
+	}
+	return int64(uint64(st.Bavail) * uint64(st.Bsize)), true //nolint:unconvert // the fields' types differ between systems
+}
