@@ -92,8 +92,8 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 	if err != nil {
 		return err
 	}
-	if v.Quota != nil && !a.asJSON {
-		if err := a.printVerdict(v.State, *v.Quota); err != nil {
+	if !a.asJSON {
+		if err := r.show(v); err != nil {
 			return err
 		}
 	}

@@ -74,7 +74,7 @@ func (a *app) printDiff(state string, d wire.Diff) error {
 	for _, part := range []struct {
 		what   string
 		values []wire.DiffValue
-	}{{"output ", d.Outputs}, {"check ", d.Checks}} {
+	}{{"output ", d.Outputs}, {"check result ", d.Checks}} {
 		for _, v := range part.values {
 			c.value("  ", part.what, v)
 		}

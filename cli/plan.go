@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -143,12 +144,24 @@ func (r *tfRun) tell(v *verdict) error {
 		if err := r.app.printJSON(v); err != nil {
 			return err
 		}
-	} else if v.Quota != nil {
-		if err := r.app.printVerdict(v.State, *v.Quota); err != nil {
-			return err
-		}
+	} else if err := r.show(v); err != nil {
+		return err
 	}
 	return v.err()
+}
+
+// show prints a verdict for people. Where the client's own output is for
+// programs it goes to standard error.
+func (r *tfRun) show(v *verdict) error {
+	if v.Quota == nil {
+		return nil
+	}
+	if _, machine := take(r.opts, "json"); !machine.on() {
+		return r.app.printVerdict(v.State, *v.Quota)
+	}
+	r.app.note("%s", strings.TrimSuffix(verdictText(v.State, *v.Quota), "\n"))
+	r.app.warnOf(*v.Quota)
+	return nil
 }
 
 // err is why the plan should not be applied; nil when the quota allows it.

@@ -68,6 +68,7 @@ A table shows the first 100 characters of a value; --csv and --json show all.`,
 	cmd.Flags().BoolVar(&f.schema, "schema", false, "list the tables and their columns, or those of one table")
 	cmd.Flags().BoolVar(&f.reveal, "reveal", false, "show sensitive values; takes a role that may read states, and is in the audit trail")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "at most so many rows (default 10000, at most 100000)")
+	cmd.AddCommand(a.queryResourcesCmd(), a.queryHistoryCmd())
 	return a.online(cmd)
 }
 

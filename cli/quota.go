@@ -228,6 +228,24 @@ func (a *app) countPlan(ctx context.Context, f terraformFlags, file string) (*tf
 
 // printVerdict prints what a check has found; warnings go to standard error.
 func (a *app) printVerdict(state string, q wire.QuotaCheck) error {
+	if err := a.printf("%s", verdictText(state, q)); err != nil {
+		return err
+	}
+	a.warnOf(q)
+	return nil
+}
+
+func (a *app) warnOf(q wire.QuotaCheck) {
+	for _, w := range q.Warnings {
+		a.note("warning: %s", w)
+	}
+	if q.Opaque {
+		a.note("warning: the state is opaque to the server, so what it holds is not counted")
+	}
+}
+
+// verdictText is a line for the state and one for its environment.
+func verdictText(state string, q wire.QuotaCheck) string {
 	line := func(what string, u wire.QuotaUse) string {
 		projected := u.Current
 		if u.Projected != nil {
@@ -245,16 +263,7 @@ func (a *app) printVerdict(state string, q wire.QuotaCheck) error {
 		meaning := map[string]string{"ok": "ok", "soft": "above a limit, and allowed", "hard": "above the hard limit"}[u.Status]
 		return fmt.Sprintf("quota of %s: %s now, %d afterwards (%+d); %s: %s\n", what, plural(u.Current, "resource instance", "resource instances"), projected, q.Delta, limits, cmp.Or(meaning, u.Status))
 	}
-	if err := a.printf("%s%s", line("the state "+state, q.State), line("its environment", q.Environment)); err != nil {
-		return err
-	}
-	for _, w := range q.Warnings {
-		a.note("warning: %s", w)
-	}
-	if q.Opaque {
-		a.note("warning: the state is opaque to the server, so what it holds is not counted")
-	}
-	return nil
+	return line("the state "+state, q.State) + line("its environment", q.Environment)
 }
 
 // quotaText is the line about limits in what kl state show prints; "" when

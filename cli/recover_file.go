@@ -90,6 +90,9 @@ func (a *app) recoverFile(cmd *cobra.Command, f fileOptions) error {
 	if done.Version == 0 {
 		return a.printf("%s is settled: %s has all of it already\n", r.ID, t.state)
 	}
+	for _, w := range done.QuotaWarnings {
+		a.note("warning: %s", w)
+	}
 	return a.printf("merged into %s: version %d, serial %d; now plan again\n", t.state, done.Version, done.Serial)
 }
 

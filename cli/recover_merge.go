@@ -179,6 +179,9 @@ func (a *app) printMerge(state string, m wire.MergeResult) error {
 	if a.asJSON {
 		return a.printJSON(m)
 	}
+	for _, w := range m.QuotaWarnings {
+		a.note("warning: %s", w)
+	}
 	if err := a.printf("%s", mergeText(state, m)); err != nil || !m.DryRun {
 		return err
 	}

@@ -63,6 +63,9 @@ lets such a write through once after kl state allow.`,
 			if p.Unchanged {
 				return a.printf("%s has these bytes already: version %d, serial %d\n", t.state, p.Version, p.Serial)
 			}
+			if p.QuotaWarning != "" {
+				a.note("warning: %s", p.QuotaWarning)
+			}
 			return a.printf("wrote %s: version %d, serial %d\n", t.state, p.Version, p.Serial)
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, complete string) ([]string, cobra.ShellCompDirective) {

@@ -29,6 +29,8 @@ type Written struct {
 	Version uint64 `json:"version"`
 	Serial  uint64 `json:"serial"`
 	Merged  bool   `json:"merged"`
+	// QuotaWarning tells of soft limits that are exceeded, "" when none is.
+	QuotaWarning string `json:"quota_warning,omitempty"`
 }
 
 // Pull opens the exact bytes of a state's newest version, as Terraform reads
@@ -53,7 +55,7 @@ func (c *Client) Push(ctx context.Context, r Ref, lockID string, body []byte) (W
 		return Written{}, err
 	}
 	defer drain(res)
-	w := Written{Merged: res.Header.Get(wire.HeaderMerged) == "true"}
+	w := Written{Merged: res.Header.Get(wire.HeaderMerged) == "true", QuotaWarning: res.Header.Get(wire.HeaderQuotaWarning)}
 	w.Version, _ = strconv.ParseUint(res.Header.Get(wire.HeaderVersion), 10, 64)
 	w.Serial, _ = strconv.ParseUint(res.Header.Get(wire.HeaderSerial), 10, 64)
 	return w, nil

@@ -37,6 +37,25 @@ func (c *Client) Rollback(ctx context.Context, env, state string, q wire.Rollbac
 	return r, c.call(ctx, http.MethodPost, wire.ControlStatePath(env, state)+"/rollback", nil, q, &r)
 }
 
+// Resources lists the instances of a version in the order of the document.
+// version "" is the newest, address "" the whole state.
+func (c *Client) Resources(ctx context.Context, env, state string, version wire.VersionRef, address string) iter.Seq2[wire.Resource, error] {
+	q := url.Values{}
+	if version != "" {
+		q.Set("version", string(version))
+	}
+	if address != "" {
+		q.Set("address", address)
+	}
+	return pages[wire.Resource](ctx, c, wire.ControlStatePath(env, state)+"/resources", q)
+}
+
+// InstanceHistory lists what happened to an instance, a resource or a module,
+// the newest first.
+func (c *Client) InstanceHistory(ctx context.Context, env, state, address string) iter.Seq2[wire.InstanceEvent, error] {
+	return pages[wire.InstanceEvent](ctx, c, wire.ControlStatePath(env, state)+"/resources/history", url.Values{"address": {address}})
+}
+
 // Tags lists the tags of a state by name.
 func (c *Client) Tags(ctx context.Context, env, state string) iter.Seq2[wire.Tag, error] {
 	return pages[wire.Tag](ctx, c, wire.ControlStatePath(env, state)+"/tags", nil)

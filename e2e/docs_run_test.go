@@ -139,7 +139,9 @@ func (s *docServer) start(ts *testscript.TestScript, args []string) {
 			return false, errors.New(p.Out.String())
 		}
 		at = listeningLine.FindStringSubmatch(p.Out.String())
-		return at != nil, nil
+		// what the first start prints comes by another pipe, maybe later
+		known := ts.Getenv("CTL") != "" || backendBlock.MatchString(p.Stdout.String())
+		return at != nil && known, nil
 	}))
 	ts.Setenv("ADDR", at[1])
 	ts.Check(os.WriteFile(ts.MkAbs("serve.out"), []byte(p.Stdout.String()), 0o600))

@@ -315,6 +315,11 @@ resource "terraform_data" "c" {
 	if v.State != "app" || !v.Changes || v.Plan.Delete != 2 || v.Quota == nil || v.Quota.Projected != 0 {
 		t.Errorf("kl plan --json: %+v", v)
 	}
+	for line := range strings.Lines(w.wantKL(0, []string{"plan", "-json"}, "quota of the state app").stdout) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("kl plan -json prints on standard output: %s", line)
+		}
+	}
 	w.wantKL(2, []string{"plan", "-destroy", "-detailed-exitcode"})
 	w.wantKL(0, []string{"plan", "-detailed-exitcode"})
 	w.wantKL(0, []string{"plan", "-destroy", "-out=kept.tfplan"})

@@ -190,6 +190,8 @@ var mayUse = map[string]string{
 	"GET /v1/environments/{env}/states/{state}/versions":            envRead,
 	"GET /v1/environments/{env}/states/{state}/versions/{version}":  envRead,
 	"POST /v1/environments/{env}/states/{state}/rollback":           envWrite,
+	"GET /v1/environments/{env}/states/{state}/resources":           envRead,
+	"GET /v1/environments/{env}/states/{state}/resources/history":   envRead,
 	"GET /v1/environments/{env}/states/{state}/diff":                envRead,
 	"GET /v1/environments/{env}/states/{state}/quota":               envRead,
 	"POST /v1/environments/{env}/states/{state}/quota/check":        envRead,

@@ -41,7 +41,45 @@ func historyRoutes() []Route {
 			Summary: "Make the content of an earlier version the newest one, all of it or what is at an address, or show what that would do",
 			Body:    wire.RollbackRequest{}, Answer: wire.Rollback{},
 		},
+		{
+			Method: http.MethodGet, Path: statePath + "/resources", Access: Environment, Action: auth.ReadState, handle: (*Server).resources,
+			Summary: "The resource instances of a version, in the order of the document", Answer: wire.List[wire.Resource]{}, Query: append([]Param{
+				{"address", "only this instance, resource or module"}, {"version", "a version: its number, @N, serial:N, a tag or head; default head"},
+			}, paging...),
+		},
+		{
+			Method: http.MethodGet, Path: statePath + "/resources/history", Access: Environment, Action: auth.ReadState, handle: (*Server).resourceHistory,
+			Summary: "What happened to an instance, a resource or a module, the newest first", Answer: wire.List[wire.InstanceEvent]{}, Query: append([]Param{
+				{"address", "of an instance, a resource or a module"},
+			}, paging...),
+		},
 	}
+}
+
+func (s *Server) resources(c echo.Context) error {
+	cursor, limit, err := page(c)
+	if err != nil {
+		return err
+	}
+	list, err := s.store.Resources(c.Request().Context(), callOf(c).ref(), store.ResourceQuery{
+		Version: cmp.Or(c.QueryParam("version"), "head"), Address: c.QueryParam("address"), Cursor: cursor, Limit: limit,
+	})
+	if err != nil {
+		return err
+	}
+	return answer(c, list)
+}
+
+func (s *Server) resourceHistory(c echo.Context) error {
+	cursor, limit, err := page(c)
+	if err != nil {
+		return err
+	}
+	list, err := s.store.InstanceHistory(c.Request().Context(), callOf(c).ref(), c.QueryParam("address"), cursor, limit)
+	if err != nil {
+		return err
+	}
+	return answer(c, list)
 }
 
 func (s *Server) rollback(c echo.Context) error {

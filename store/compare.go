@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"kl/fault"
 	"kl/tfstate"
 )
 
@@ -270,6 +271,27 @@ func (s *Store) rawOf(ctx context.Context, sid uint64, es []entry, wanted []*fou
 		return nil
 	})
 	return out, err
+}
+
+// looking runs what reads versions chunk by chunk, and keeps them from being
+// pruned meanwhile. When the state is purged under it, it is not_found.
+func (s *Store) looking(ctx context.Context, ref Ref, f func() error) error {
+	if err := s.reading.holdAll(ctx); err != nil {
+		return err
+	}
+	defer s.reading.releaseAll()
+	err := f()
+	if err == nil || fault.Of(err) != nil {
+		return err
+	}
+	gone := s.view(func(tx *bbolt.Tx) error {
+		_, _, err := find(tx, ref)
+		return err
+	})
+	if fault.Is(gone, fault.NotFound) {
+		return gone
+	}
+	return err
 }
 
 // chunksOf reads the record of a version and its chunk list.

@@ -38,12 +38,30 @@ func (s *Store) Diff(ctx context.Context, by Actor, ref Ref, q DiffQuery) (wire.
 	if err != nil {
 		return d.out, err
 	}
-	if err := s.reading.holdAll(ctx); err != nil {
+	err = s.looking(ctx, ref, func() error {
+		sid, err := d.open(ref)
+		if err != nil {
+			return err
+		}
+		c, err := s.compare(ctx, sid, d.fromChunks, d.toChunks)
+		if err != nil {
+			return err
+		}
+		c.within(within)
+		return d.describe(ctx, sid, c)
+	})
+	if err != nil {
 		return d.out, err
 	}
-	defer s.reading.releaseAll()
-	var sid uint64
-	err = s.view(func(tx *bbolt.Tx) error {
+	if q.Reveal {
+		s.noteReveal(by, ref, "diff_revealed", d.to.Version, map[string]any{"from": d.from.Version, "address": q.Address})
+	}
+	return d.out, nil
+}
+
+// open finds both versions and their chunk lists.
+func (d *diff) open(ref Ref) (sid uint64, err error) {
+	err = d.s.view(func(tx *bbolt.Tx) error {
 		var rec *stateRec
 		if sid, rec, err = written(tx, ref); err != nil {
 			return err
@@ -52,7 +70,7 @@ func (s *Store) Diff(ctx context.Context, by Actor, ref Ref, q DiffQuery) (wire.
 			ref string
 			v   **versionRec
 			es  *[]entry
-		}{{q.From, &d.from, &d.fromChunks}, {q.To, &d.to, &d.toChunks}} {
+		}{{d.q.From, &d.from, &d.fromChunks}, {d.q.To, &d.to, &d.toChunks}} {
 			n, err := resolve(tx, sid, rec, side.ref)
 			if err != nil {
 				return err
@@ -66,21 +84,7 @@ func (s *Store) Diff(ctx context.Context, by Actor, ref Ref, q DiffQuery) (wire.
 		}
 		return nil
 	})
-	if err != nil {
-		return d.out, err
-	}
-	c, err := s.compare(ctx, sid, d.fromChunks, d.toChunks)
-	if err != nil {
-		return d.out, err
-	}
-	c.within(within)
-	if err := d.describe(ctx, sid, c); err != nil {
-		return d.out, err
-	}
-	if q.Reveal {
-		s.noteReveal(by, ref, "diff_revealed", d.to.Version, map[string]any{"from": d.from.Version, "address": q.Address})
-	}
-	return d.out, nil
+	return sid, err
 }
 
 // opaque refuses to look into a version.

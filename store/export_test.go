@@ -37,3 +37,9 @@ func (s *Store) StoredOf(ref Ref, version uint64) (chunks, list int64, err error
 	})
 	return chunks, list, err
 }
+
+// OpenTransactions is how many read transactions are open.
+func (s *Store) OpenTransactions() int { return s.db.Stats().OpenTxN }
+
+// DropEvents drops all but the newest events.
+func (s *Store) DropEvents(keep uint64) { s.dropEvents(keep) }

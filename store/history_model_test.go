@@ -24,7 +24,7 @@ type past struct {
 	made     int
 	serial   uint64
 	compact  bool
-	late     bool // resources name themselves behind their instances
+	late     bool     // resources name themselves behind their instances
 	versions []memory // versions[i] is version i+1
 	bodies   [][]byte
 }

@@ -185,7 +185,7 @@ func (s *stateKeys) cost() int64 {
 }
 
 // keyIndexBytes bounds the keys of all states. A state of 100,000 resources
-// takes some 5 MiB.
+// takes some 12 MiB.
 const keyIndexBytes = 64 << 20
 
 // keyIndex bounds the memory of all states' keys together; the state read

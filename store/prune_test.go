@@ -380,3 +380,19 @@ func seedOf(tb testing.TB) uint64 {
 	tb.Logf("seed %d (KL_SEED=%d repeats it)", seed, seed)
 	return seed
 }
+
+// The audit trail is bounded: the oldest events go.
+func TestEventsAreBounded(t *testing.T) {
+	f := newFixture(t, store.Options{})
+	for i := range 30 {
+		f.patch(wire.EnvironmentPatch{KeepLast: ptr(int64(i))})
+	}
+	f.s.DropEvents(10)
+	l, err := f.s.Events(context.Background(), store.EventFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(l.Items) != 10 || l.Items[9].ID != l.Items[0].ID+9 {
+		t.Fatalf("%d events are left", len(l.Items))
+	}
+}

@@ -245,8 +245,8 @@ func noteReplacing(tx *bbolt.Tx, w *writing, f *fault.Error) error {
 	}
 	f.Detail += fmt.Sprintf("; this run both creates and deletes instances of %s%s, and for a time there are both",
 		resources[0], andMore(len(resources)-1))
-	f.With("replacing", resources[:min(len(resources), maxListed)]).
-		WithNext("what was sent is kept: kl recover list --state %[1]s; then destroy first what goes (terraform apply -target=…), or raise the limit for the time: kl quota set %[1]s --hard-limit N", w.r.Ref.Name)
+	f.With("replacing", resources[:min(len(resources), maxListed)])
+	f.Next = fmt.Sprintf("what was sent is kept: kl recover list --state %[1]s; then destroy first what goes (terraform apply -target=…), or raise the limit for the time: kl quota set %[1]s --hard-limit N", w.r.Ref.Name)
 	return nil
 }
 

@@ -106,7 +106,7 @@ func TestStateQuota(t *testing.T) {
 		t.Errorf("warnings: %q", got.Warnings)
 	}
 	w.must("shrinking above the limit", holding(4))
-	w.refused("growing again", holding(5), fault.StateQuota)
+	_ = w.refused("growing again", holding(5), fault.StateQuota)
 	w.must("destroy", holding(0))
 	if n := len(f.events("quota_soft_exceeded")); n != 2 {
 		t.Errorf("%d events, and nothing has grown above a limit since", n)
@@ -249,17 +249,17 @@ func TestOwnLimits(t *testing.T) {
 		t.Errorf("own limits: %+v", st.Quota)
 	}
 	w.must("within its own", holding(4))
-	w.refused("above its own", holding(5), fault.StateQuota)
+	_ = w.refused("above its own", holding(5), fault.StateQuota)
 	set(wire.StateLimits{HardLimit: ptr(int64(0)), SoftLimit: ptr(int64(0))})
 	if got := w.must("no limit of its own", holding(9)); len(got.Warnings) != 0 {
 		t.Errorf("warnings: %q", got.Warnings)
 	}
 	other := &writer{f: f, name: "other"}
-	other.refused("the others' limit", holding(4), fault.StateQuota)
+	_ = other.refused("the others' limit", holding(4), fault.StateQuota)
 	if st := set(wire.StateLimits{HardLimit: ptr(int64(wire.InheritLimit)), SoftLimit: ptr(int64(wire.InheritLimit))}); st.Quota != nil {
 		t.Errorf("inherits all again: %+v", st.Quota)
 	}
-	w.refused("the environment's again", holding(10), fault.StateQuota)
+	_ = w.refused("the environment's again", holding(10), fault.StateQuota)
 	_, err := f.s.PatchState(ctx, f.actor, f.ref("s"), wire.StatePatch{Quota: &wire.StateLimits{BytesHardLimit: ptr(int64(-2))}})
 	wantCode(t, "a negative limit", err, fault.ParameterInvalid)
 	_, err = f.s.PatchEnvironment(ctx, f.actor, f.env, wire.EnvironmentPatch{LimitsPatch: wire.LimitsPatch{StateHardLimit: ptr(int64(-1))}})
@@ -384,6 +384,7 @@ func TestQuotaOfAnySequence(t *testing.T) {
 		f.patch(wire.EnvironmentPatch{LockMode: ptr("optimistic"), RecoveryHold: ptr(false)})
 		names := []string{"a", "b", "c"}
 		serial, have, life := map[string]uint64{}, map[string]document{}, map[string]string{}
+		versions := map[string][]document{} // the n-th is version n+1
 		for _, name := range names {
 			have[name] = holding(0)
 		}
@@ -406,6 +407,9 @@ func TestQuotaOfAnySequence(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 			return err == nil
+		}
+		stored := func(name string, d document, n uint64) {
+			have[name], serial[name], versions[name] = d, n, append(versions[name], d)
 		}
 		change := func(d document) document {
 			d = d.clone()
@@ -431,9 +435,10 @@ func TestQuotaOfAnySequence(t *testing.T) {
 					return
 				}
 				d := change(have[name])
-				_, err := f.write(name, "", d.render(serial[name]+1, false))
+				w, err := f.write(name, "", d.render(serial[name]+1, false))
 				if judge("write", name, d, err) {
-					have[name], life[name], serial[name] = d, "active", serial[name]+1
+					stored(name, d, w.Serial)
+					life[name] = "active"
 				}
 			},
 			"merge": func() {
@@ -451,7 +456,7 @@ func TestQuotaOfAnySequence(t *testing.T) {
 				read := serial[name]
 				ours, theirs := change(base), change(base)
 				if _, err := f.write(name, "l1", theirs.render(read+1, false)); judge("write of the first", name, theirs, err) {
-					have[name], serial[name] = theirs, read+1
+					stored(name, theirs, read+1)
 				}
 				merged, conflicts, code := merge3(base, have[name], ours)
 				w, err := f.write(name, "l2", ours.render(read+1, false))
@@ -459,12 +464,24 @@ func TestQuotaOfAnySequence(t *testing.T) {
 				case len(conflicts) > 0 && !fault.Is(err, code):
 					t.Fatalf("merge: %v, want %s of %v", err, code, conflicts)
 				case len(conflicts) == 0 && judge("merge", name, merged, err):
-					have[name], serial[name] = merged, w.Serial
+					stored(name, merged, w.Serial)
 				}
 				for _, id := range []string{"l1", "l2"} {
 					if err := f.unlock(name, id); err != nil {
 						t.Fatal(err)
 					}
+				}
+			},
+			"roll back": func() {
+				name := rapid.SampledFrom(names).Draw(t, "state")
+				if life[name] != "active" {
+					return
+				}
+				n := rapid.IntRange(1, len(versions[name])).Draw(t, "version")
+				then := versions[name][n-1]
+				out, err := f.s.Rollback(ctx, f.actor, f.ref(name), wire.RollbackRequest{To: wire.VersionRef(fmt.Sprint(n))})
+				if judge("roll back", name, then, err) && !out.Unchanged {
+					stored(name, then, out.Serial)
 				}
 			},
 			"away": func() {
@@ -509,12 +526,13 @@ func TestQuotaOfAnySequence(t *testing.T) {
 				have[name] = holding(0)
 				delete(life, name)
 				delete(serial, name)
+				delete(versions, name)
 			},
 		}
 		verbs := slices.Sorted(maps.Keys(do))
 		// few steps: each is a commit or more, that waits for the disk
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
-			do[rapid.SampledFrom(append(verbs, "write", "write", "merge")).Draw(t, "verb")]()
+			do[rapid.SampledFrom(append(verbs, "write", "write", "merge", "roll back")).Draw(t, "verb")]()
 			for _, name := range names {
 				q := f.quota(name)
 				if q.State.Current != managed(have[name]) || q.Environment.Current != total() {

@@ -297,8 +297,10 @@ func (s *Store) writeVersion(w io.Writer, sid uint64, v *versionRec, es []entry)
 	sum := sha256.New()
 	var last []byte
 	err := s.eachPiece(sid, es, func(b []byte) error {
-		if _, err := w.Write(last); err != nil {
-			return err
+		if len(last) > 0 { // an empty write would begin the answer, and a failure could not be told any more
+			if _, err := w.Write(last); err != nil {
+				return err
+			}
 		}
 		_, _ = sum.Write(b) // never fails
 		last = append(last[:0], b...)

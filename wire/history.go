@@ -130,3 +130,43 @@ type Dependent struct {
 	DependsOn string `json:"depends_on"` // a resource's address, without keys
 	Change    string `json:"change"`     // what happens to that: changed, removed
 }
+
+// Resource is one instance of a resource in a version of a state.
+type Resource struct {
+	Address      string          `json:"address"`
+	Module       string          `json:"module"` // "" for the root
+	Mode         string          `json:"mode"`   // managed, data
+	Type         string          `json:"type"`
+	Name         string          `json:"name"`
+	IndexKey     json.RawMessage `json:"index_key"` // number, string or null
+	Deposed      string          `json:"deposed,omitempty"`
+	Provider     string          `json:"provider"`
+	ID           string          `json:"id"`     // its attribute id; "" when it has none, or a sensitive one
+	Status       string          `json:"status"` // tainted, or ""
+	Dependencies []string        `json:"dependencies"`
+}
+
+// What happened to an instance.
+const (
+	InstanceCreated  = "created"
+	InstanceChanged  = "changed"
+	InstanceRemoved  = "removed"
+	InstanceRestored = "restored" // came back as it had been before
+	InstanceMoved    = "moved"    // the same object came from, or went to, another address
+	InstancePresent  = "present"  // was there in the oldest version that is kept
+)
+
+// InstanceEvent is one line of an instance's history.
+type InstanceEvent struct {
+	Address   string    `json:"address"`
+	Event     string    `json:"event"`          // created, changed, removed, restored, moved, present
+	From      string    `json:"from,omitempty"` // moved: where it was before
+	To        string    `json:"to,omitempty"`   // moved: where it is since
+	Version   uint64    `json:"version"`
+	Serial    uint64    `json:"serial"`
+	CreatedAt time.Time `json:"created_at"` // of the version
+	Principal string    `json:"principal"`
+	Who       string    `json:"who"`
+	Source    string    `json:"source"`
+	RunID     string    `json:"run_id"`
+}

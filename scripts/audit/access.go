@@ -23,24 +23,33 @@ func automationToken(ctx context.Context, a *audit, r *record) error {
 	if err := errors.Join(d.must(ctx, "plan"), d.must(ctx, "apply")); err != nil {
 		return err
 	}
-	r.backedBy("automation")
+	if err := d.backedBy(ctx, "automation"); err != nil {
+		return err
+	}
 	refused, known := r.logged(func(l map[string]any) bool { return l["state"] == r.stateName() && l["class"] == "auth" })
 	r.expect(!known || !refused, "a request was refused for its credentials")
 	return nil
 }
 
-// backedBy demands that the log says which kind of token a request had.
-func (r *record) backedBy(kind string) {
+// backedBy demands that the server, and its log, say which kind of token the
+// directory's requests had.
+func (d *dir) backedBy(ctx context.Context, kind string) error {
+	r := d.r
+	var who wire.Whoami
+	if err := d.klJSON(ctx, &who, "whoami"); err != nil {
+		return err
+	}
+	r.expect(who.Kind == kind, "kl whoami says that the token is of the kind %s, want %s", who.Kind, kind)
 	found, known := r.logged(func(l map[string]any) bool {
 		status, _ := l["status"].(float64)
 		return l["state"] == r.stateName() && l["principal_kind"] == kind && status == 200
 	})
-	switch {
-	case !known:
-		r.cannotTell("whether the log says that the token is of the kind %s", kind)
-	default:
-		r.expect(found, "the log does not say that the token is of the kind %s", kind)
+	if !known {
+		r.elsewhere("whether it says that the token is of the kind %s", kind)
+		return nil
 	}
+	r.expect(found, "the log does not say that the token is of the kind %s", kind)
+	return nil
 }
 
 // newPAT makes a personal access token of ana's.
@@ -81,7 +90,9 @@ func personalToken(ctx context.Context, _ *audit, r *record) error {
 	if err != nil {
 		return err
 	}
-	r.backedBy("pat")
+	if err := d.backedBy(ctx, "pat"); err != nil {
+		return err
+	}
 	return d.must(ctx, "plan", "-detailed-exitcode")
 }
 

@@ -345,7 +345,7 @@ func (r *record) tellsOfConflict(ctx context.Context, a *audit, address string) 
 	if known {
 		r.expect(found, "the log's line of %s lacks the address, the latest serial or the next step", id)
 	} else {
-		r.cannotTell("whether the log has the address, the latest serial and the next step")
+		r.elsewhere("whether it has the address, the latest serial and the next step")
 	}
 	r.ids["refused_write"], _ = q.Members["refused_write"].(string)
 	r.ids["request"] = id

@@ -22,7 +22,7 @@ import (
 const (
 	pass    = "pass"
 	fail    = "fail"
-	unclear = "unclear" // what should be looked at could not be
+	unclear = "unclear" // it was not played to its end
 )
 
 // How well a screen explains a failure; see rule.
@@ -118,12 +118,9 @@ func (r *record) failed(format string, args ...any) {
 	r.note("FAILED: "+format, args...)
 }
 
-// cannotTell notes that something could not be looked at.
-func (r *record) cannotTell(format string, args ...any) {
-	if r.Result == pass {
-		r.Result = unclear
-	}
-	r.note("not seen: "+format, args...)
+// elsewhere notes what the log would tell, of a server whose log is not at hand.
+func (r *record) elsewhere(format string, args ...any) {
+	r.note("not looked at, for the server's log is elsewhere: "+format, args...)
 }
 
 func (r *record) note(format string, args ...any) {
@@ -196,7 +193,11 @@ func (d *dir) start(args ...string) (*rig.Process, error) {
 }
 
 func (d *dir) launch(bin string, args ...string) (*rig.Process, error) {
-	d.r.did("%s: %s %s", filepath.Base(d.path), filepath.Base(bin), strings.Join(args, " "))
+	where := filepath.Base(d.path)
+	if d.path == d.r.a.folder {
+		where = "operator"
+	}
+	d.r.did("%s: %s %s", where, filepath.Base(bin), strings.Join(args, " "))
 	p, err := rig.Start(d.path, append(append(rig.CleanEnv(d.r.a.folder), "KL_TERRAFORM="+d.r.a.o.terraform, "GATE="+d.path), d.env...), bin, args...)
 	if err == nil {
 		d.r.mu.Lock()
@@ -370,7 +371,6 @@ const maxLines = 40
 // gatherLog takes the server's log lines of the scenario's states.
 func (r *record) gatherLog() {
 	if r.a.server == nil {
-		r.note("the log of a server that runs elsewhere is not at hand; kl why told of what was refused")
 		return
 	}
 	dropped := 0

@@ -167,7 +167,7 @@ func (rep *report) markdown() string {
 	for _, bucket := range buckets {
 		p("- **%s**: %s\n", bucket, cmp.Or(strings.Join(rep.Buckets[bucket], ", "), "none"))
 	}
-	p("\nA scenario that failed is a likely bug; one in which something could not be seen is surprising;\none whose failures were not all shown clearly has weak messaging.\n\n## The rule for what is shown\n\n%s\n", rep.Rule)
+	p("\nA scenario that failed is a likely bug; one that was not played to its end is surprising;\none whose failures were not all shown clearly has weak messaging.\n\n## The rule for what is shown\n\n%s\n", rep.Rule)
 	p("\n## Scenarios\n\n| id | scenario | result | failures met | shown | took |\n|---|---|---|---|---|---|\n")
 	for _, r := range rep.Records {
 		var classes, shown []string

@@ -72,7 +72,7 @@ func run(ctx context.Context, o options) (_ *report, err error) {
 	rep.Records = a.play(ctx)
 	rep.EndedAt = time.Now().UTC()
 	rep.conclude(o.wanted)
-	return rep, rep.save(o)
+	return rep, errors.Join(context.Cause(ctx), rep.save(o))
 }
 
 // open finds or starts the server and makes what all scenarios use.
@@ -220,6 +220,14 @@ func (a *audit) removeEnvironment(ctx context.Context, e wire.Environment) error
 }
 
 func (a *audit) removeState(ctx context.Context, environment string, s wire.State) error {
+	for run, err := range a.op.Runs(ctx, environment, s.Name, true) {
+		if err != nil {
+			return err
+		}
+		if _, err := a.op.AbortRun(ctx, environment, s.Name, run.ID, "the audit is over"); err != nil {
+			return err
+		}
+	}
 	l, err := a.op.LockState(ctx, environment, s.Name)
 	if err != nil {
 		return err
@@ -277,7 +285,12 @@ func (a *audit) scenario(ctx context.Context, s scenario) *record {
 	if a.server != nil {
 		r.mark = len(a.server.Log())
 	}
-	if err := s.play(ctx, a, r); err != nil {
+	err := s.play(ctx, a, r)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		r.Result = unclear
+		r.note("not played to its end: %v", context.Cause(ctx))
+	case err != nil:
 		r.failed("%v", err)
 	}
 	if err := r.end(began); err != nil {
