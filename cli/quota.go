@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -269,24 +270,24 @@ func verdictText(state string, q wire.QuotaCheck) string {
 // quotaText is the line about limits in what kl state show prints; "" when
 // there are none.
 func quotaText(q wire.Quota) string {
-	text := ""
+	var parts []string
+	count := func(n int64) string { return strconv.FormatInt(n, 10) }
 	for _, u := range []struct {
-		what string
-		use  wire.QuotaUse
-	}{{"", q.State}, {"environment ", q.Environment}} {
+		what   string
+		use    wire.QuotaUse
+		number func(int64) string
+	}{{"", q.State, count}, {"environment ", q.Environment, count}, {"size ", q.Bytes, amount}, {"history ", q.HistoryBytes, amount}} {
 		if u.use.SoftLimit+u.use.HardLimit == 0 {
 			continue
 		}
-		if text != "" {
-			text += "; "
-		}
-		text += fmt.Sprintf("%s%d of %d", u.what, u.use.Current, cmp.Or(u.use.HardLimit, u.use.SoftLimit))
+		text := u.what + u.number(u.use.Current) + " of " + u.number(cmp.Or(u.use.HardLimit, u.use.SoftLimit))
 		switch n := u.use.Current; {
 		case u.use.HardLimit > 0 && n > u.use.HardLimit:
 			text += ", above the hard limit: it may only shrink"
 		case u.use.SoftLimit > 0 && n > u.use.SoftLimit:
-			text += fmt.Sprintf(", above the soft limit of %d", u.use.SoftLimit)
+			text += ", above the soft limit of " + u.number(u.use.SoftLimit)
 		}
+		parts = append(parts, text)
 	}
-	return text
+	return strings.Join(parts, "; ")
 }

@@ -163,7 +163,7 @@ func TestQuotaOfMergedApplies(t *testing.T) {
 		t.Fatalf("the second apply: exit %d, want 4\n%s", r.code, r.out)
 	}
 	wantText(t, r.out, "quota of the state app: 1 resource instance now, 4 afterwards (+3); hard limit 6: ok", "HTTP error: 403",
-		"kl: the state app would have 7 resource instances, 1 above the hard limit of 6; now it has 4", "next: what was sent is kept: kl recover list --state app")
+		"kl: the state app would have 7 resource instances, 1 above the hard limit of 6; now it has 4", "next: ask who manages the environment for: kl quota set --state-hard-limit 7; then bring in what was sent, which is kept: kl recover list --state app")
 	wantNames(t, s.pull("app"), "base", "a", "a1", "a2")
 	id := s.refused("app")[0].ID
 	if r := s.kl("recover", "merge", id, "--state", "app"); r.code != 4 {
@@ -269,7 +269,7 @@ resource "terraform_data" "r" {
 		t.Fatalf("exit %d, want 4\n%s", r.code, r.out)
 	}
 	wantText(t, r.out, "HTTP error: 403", "kl: the state app would have 4 resource instances, 1 above the hard limit of 3",
-		"this run both creates and deletes instances of terraform_data.r, and for a time there are both", "next: what was sent is kept")
+		"this run both creates and deletes instances of terraform_data.r, and for a time there are both", "destroy first what goes")
 	wantNames(t, s.pull("app"), "r")
 
 	// with room for the moment, what was built comes back and the rest goes

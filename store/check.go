@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"go.etcd.io/bbolt"
 )
@@ -80,7 +79,7 @@ func (s *Store) Check(ctx context.Context, progress func(done, total int)) (Chec
 			return r, ctx.Err()
 		case err != nil:
 			c.name = cmp.Or(c.name, fmt.Sprintf("number %d", sid))
-			c.problem("it cannot be read: %v", plainly(err))
+			c.problem("it cannot be read: %v", err)
 		}
 		switch {
 		case c.name == "": // gone since
@@ -96,14 +95,8 @@ func (s *Store) Check(ctx context.Context, progress func(done, total int)) (Chec
 // unless notes a failure to read the file.
 func (r *CheckReport) unless(err error) {
 	if err != nil {
-		r.problem("the file cannot be read to its end: %v", plainly(err))
+		r.problem("the file cannot be read to its end: %v", err)
 	}
-}
-
-// plainly is an error without the stack that came with a panic.
-func plainly(err error) string {
-	text, _, _ := strings.Cut(err.Error(), "\n")
-	return text
 }
 
 // structure lets bbolt verify its pages. Its check compares with the list of

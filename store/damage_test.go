@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"kl/fault"
 	"kl/kltest"
 	"kl/store"
 	"kl/wire"
@@ -168,6 +170,7 @@ func (lib *library) checked(t *testing.T, path, how string) bool {
 	t.Helper()
 	s, err := store.Open(store.Options{Path: path, ReadOnly: true})
 	if err != nil {
+		sentence(t, how, err)
 		return true
 	}
 	defer func() { _ = s.Close() }()
@@ -192,12 +195,21 @@ func (lib *library) checked(t *testing.T, path, how string) bool {
 	return len(report.Problems) > 0
 }
 
+// sentence makes sure that a failure is one that people can act on.
+func sentence(t *testing.T, how string, err error) {
+	t.Helper()
+	if f := fault.Of(err); f == nil || f.Code != fault.FileInvalid || f.Next == "" || strings.Contains(err.Error(), "goroutine") {
+		t.Errorf("%s: the file cannot be opened: %v", how, err)
+	}
+}
+
 // served opens a file as a server does and reads everything. It reports whether
 // the file can be opened at all.
 func (lib *library) served(t *testing.T, path, how string) bool {
 	t.Helper()
 	s, err := store.Open(store.Options{Path: path, CacheBytes: 1, CacheLargest: 1 << 20})
 	if err != nil {
+		sentence(t, how, err)
 		return false
 	}
 	defer func() {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"regexp"
 	"slices"
@@ -132,10 +133,21 @@ func (s *Store) PatchEnvironment(ctx context.Context, by Actor, id string, patch
 		out = e.Environment
 		return broken(errors.Join(
 			putRec(tx, bEnvironment, []byte(id), e),
-			s.event(tx, wire.Event{Kind: "environment_changed", Principal: by.Display(), Workspace: e.WorkspaceID, Environment: id, RequestID: by.RequestID}),
+			s.event(tx, wire.Event{
+				Kind: "environment_changed", Principal: by.Display(), Workspace: e.WorkspaceID, Environment: id, RequestID: by.RequestID, Detail: given(patch),
+			}),
 		))
 	})
 	return out, err
+}
+
+// given are the members of a patch that are there, as its JSON names them.
+func given(patch wire.EnvironmentPatch) map[string]any {
+	var m map[string]any
+	if b, err := json.Marshal(patch); err != nil || json.Unmarshal(b, &m) != nil {
+		return nil // no patch is such; the event says enough without
+	}
+	return m
 }
 
 func validMode(mode string) bool { return mode == modeExclusive || mode == modeOptimistic }

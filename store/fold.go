@@ -149,8 +149,10 @@ func (f *fold) changeLists() error {
 		}
 	}
 	w.Unlisted, w.Apart, w.changes = unlisted, false, cs
-	w.Added, w.Changed, w.Removed = 0, 0, 0
-	w.countChanges(false)
+	if f.before != nil { // else what the version itself has changed is still true of it
+		w.Added, w.Changed, w.Removed = 0, 0, 0
+		w.countChanges(false)
+	}
 	if list := appendChanges(nil, cs); len(list) > inlineChanges {
 		w.Apart, f.list = true, pack(list)
 	}

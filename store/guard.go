@@ -3,7 +3,10 @@ package store
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
+	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"kl/fault"
 )
@@ -17,10 +20,26 @@ func guarded(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: panic: %v\n%s", errUnreadable, p, debug.Stack())
+			err = fmt.Errorf("%w: %v (%s)", errUnreadable, p, ours())
 		}
 	}()
 	return f()
+}
+
+// ours says where in this package the panic was that is being recovered: a
+// whole stack is nothing for those who read the error.
+func ours() string {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])]) // without guarded itself
+	for {
+		f, more := frames.Next()
+		if strings.HasPrefix(f.Function, "kl/store.") {
+			return fmt.Sprintf("%s, %s:%d", f.Function, filepath.Base(f.File), f.Line)
+		}
+		if !more {
+			return "place unknown"
+		}
+	}
 }
 
 // damaged gives a fault to what was found to be other than it was written.

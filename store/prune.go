@@ -25,6 +25,10 @@ const (
 	maxRemoved = 1000
 )
 
+// lateWrites is how long a run that has ended keeps the version that it saw last:
+// what its client still sends is refused, and can be merged by it.
+const lateWrites = 24 * time.Hour
+
 // pins are the versions of a state that something needs, whatever the rules of
 // retention say.
 type pins struct {
@@ -57,7 +61,7 @@ func (p *pins) session(h *sessionRec, by string) {
 	p.add(h.BaseVersion, by)
 	p.add(h.LastVersion, by)
 	// its first write says by its serial which version it was made on: any since the lock
-	if h.LastVersion == 0 && !h.plan() && h.BaseVersion != 0 && (p.from == 0 || h.BaseVersion < p.from) {
+	if h.LastVersion == 0 && !h.Pinned && !h.plan() && h.BaseVersion != 0 && (p.from == 0 || h.BaseVersion < p.from) {
 		p.from, p.since = h.BaseVersion, by
 	}
 }
@@ -66,7 +70,7 @@ func (p *pins) session(h *sessionRec, by string) {
 // sessions and live runs have seen, what open refused writes were made on.
 // Whatever else keeps a version's number over a transaction's end adds its own
 // here: nothing but this is asked. The head is never pruned.
-func pinned(tx *bbolt.Tx, sid uint64) (*pins, error) {
+func (s *Store) pinned(tx *bbolt.Tx, sid uint64) (*pins, error) {
 	p := &pins{by: map[uint64]string{}, open: map[string]bool{}}
 	err := eachKV(tx, bTag, u64(sid), func(k, v []byte) (bool, error) {
 		n, err := sidOf(v)
@@ -83,15 +87,16 @@ func pinned(tx *bbolt.Tx, sid uint64) (*pins, error) {
 	if err != nil {
 		return nil, err
 	}
-	// there is one for each live run
-	err = eachKV(tx, bReservation, u64(sid), func(k, _ []byte) (bool, error) {
-		r, ok, err := getRec[runRec](tx, bRun, k)
-		if ok {
-			by := "the run " + r.ID
+	err = s.eachRun(tx, sid, func(r *runRec) error {
+		by := "the run " + r.ID
+		switch {
+		case has(tx, bReservation, runKey(sid, r.ID)): // not marked as ended
 			p.session(&r.Session, by)
 			p.add(r.View.Version, by)
+		case s.now().Sub(r.EndedAt) < lateWrites:
+			p.add(r.Session.BaseVersion, by)
 		}
-		return true, err
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -243,7 +248,7 @@ func (s *Store) planPrune(tx *bbolt.Tx, ref Ref) (*prunePlan, error) {
 		return p, nil
 	}
 	p.sid, p.rec, p.rules = sid, rec, keepRules{e.KeepLast, e.KeepDays}
-	pin, err := pinned(tx, sid)
+	pin, err := s.pinned(tx, sid)
 	if err != nil {
 		return nil, err
 	}
@@ -482,7 +487,7 @@ func (s *Store) stillGoing(tx *bbolt.Tx, ref Ref, p *prunePlan, versions []uint6
 	if sid != p.sid || rec.Lifecycle != lifecycleActive || (keepRules{e.KeepLast, e.KeepDays}) != p.rules {
 		return nil, nil, nil
 	}
-	pin, err := pinned(tx, sid)
+	pin, err := s.pinned(tx, sid)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -48,7 +48,7 @@ type pruning struct {
 	pinned  map[string]uint64 // tag → version
 	docs    [2]document       // what each session has; nil maps: not open
 	serials [2]uint64
-	refused []string
+	run     string
 	ids     int
 	lockIDs [2]string
 	last    [2]uint64 // own last version of the open session
@@ -79,7 +79,7 @@ func (p *pruning) edit(d document, session int) {
 func (p *pruning) step() {
 	t := p.tb
 	i := p.r.IntN(2)
-	switch op := p.r.IntN(20); {
+	switch op := p.r.IntN(21); {
 	case op < 9: // a checkpoint of a session
 		if p.docs[i].inst == nil {
 			p.ids++
@@ -171,6 +171,20 @@ func (p *pruning) step() {
 		}
 	case op == 17:
 		p.reopen()
+	case op == 18: // a run, which needs the version that it began from
+		if p.run != "" {
+			_, err := p.s.AbortRun(context.Background(), p.actor, p.ref("s"), p.run, "enough", false)
+			if err != nil && !fault.Is(err, fault.ReservedConflict) { // its lease may be over
+				t.Fatal(err)
+			}
+			p.run = ""
+			return
+		}
+		run, err := p.s.StartRun(context.Background(), p.actor, p.ref("s"), wire.RunRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.run = run.ID
 	default:
 		p.now = p.now.Add(time.Duration(p.r.IntN(40)) * time.Hour)
 	}

@@ -153,8 +153,8 @@ func (s *Store) judgeQuota(tx *bbolt.Tx, w *writing) (quota.Uses, error) {
 	for _, u := range uses {
 		if u.Use.Status() == quota.Hard {
 			f := quotaFault(w.r.Ref, env, u.Dimension, u.Use).
-				WithNext("what was sent is kept: kl recover list --state %s; merge it when there is room: destroy what is not needed, or ask who manages the environment for: %s",
-					w.r.Ref.Name, raise(w.r.Ref, cur, u.Dimension, u.Use.Resulting))
+				WithNext("ask who manages the environment for: %s; then bring in what was sent, which is kept: kl recover list --state %s",
+					raise(w.r.Ref, cur, u.Dimension, u.Use.Resulting), w.r.Ref.Name)
 			if u.Dimension == quota.State || u.Dimension == quota.Environment {
 				err = noteReplacing(tx, w, f)
 			}
@@ -246,7 +246,7 @@ func noteReplacing(tx *bbolt.Tx, w *writing, f *fault.Error) error {
 	f.Detail += fmt.Sprintf("; this run both creates and deletes instances of %s%s, and for a time there are both",
 		resources[0], andMore(len(resources)-1))
 	f.With("replacing", resources[:min(len(resources), maxListed)])
-	f.Next = fmt.Sprintf("what was sent is kept: kl recover list --state %[1]s; then destroy first what goes (terraform apply -target=…), or raise the limit for the time: kl quota set %[1]s --hard-limit N", w.r.Ref.Name)
+	f.Next += "; apply again, and another time destroy first what goes, with -target"
 	return nil
 }
 

@@ -97,6 +97,10 @@ func TestStateQuota(t *testing.T) {
 		t.Errorf("%d events of soft limits, want one for each write that grew above it", n)
 	}
 
+	if e := f.events("environment_changed"); len(e) != 1 || e[0].Detail["state_hard_limit"] != 5.0 || len(e[0].Detail) != 2 {
+		t.Errorf("the audit trail has the limits as %+v", e)
+	}
+
 	// a limit that is lowered below what is there lets everything through that
 	// does not grow
 	f.limit(wire.LimitsPatch{StateHardLimit: ptr(int64(2))})
@@ -360,7 +364,7 @@ func TestQuotaTellsOfReplacing(t *testing.T) {
 	_, err := f.write("s", "l1", d.render(3, false))
 	wantCode(t, "both", err, fault.StateQuota)
 	wantDetails(t, fault.Of(err), map[string]any{"replacing": []string{"a.r00"}})
-	if e := fault.Of(err); !strings.Contains(e.Detail, "creates and deletes instances of a.r00") || !strings.Contains(e.Next, "-target") {
+	if e := fault.Of(err); !strings.Contains(e.Detail, "creates and deletes instances of a.r00") || !strings.Contains(e.Next, "destroy first what goes, with -target") {
 		t.Errorf("the refusal says: %s; %s", e.Detail, e.Next)
 	}
 	if err := f.unlock("s", "l1"); err != nil {

@@ -121,21 +121,27 @@ func noRun(id string) *fault.Error {
 	return fault.New(fault.NotFound, "there is no run %.64q", id).WithNext("list the runs with: kl runs --state STATE")
 }
 
+// unknownRun is for the addresses that Terraform talks to: to it, not_found is
+// a state without a version, of which it would make all again.
+func unknownRun(id string) *fault.Error {
+	return fault.New(fault.UnknownRun, "there is no run %.64q", id)
+}
+
 // RunRef tells of which state a run is, and of which workspace. Code:
-// not_found.
+// unknown_run.
 func (s *Store) RunRef(_ context.Context, id string) (ref Ref, workspace string, err error) {
 	err = s.view(func(tx *bbolt.Tx) error {
 		sid, ok := runState(id)
 		if !ok || !has(tx, bRun, runKey(sid, id)) {
-			return noRun(id)
+			return unknownRun(id)
 		}
 		rec, ok, err := getRec[stateRec](tx, bState, u64(sid))
 		if err != nil || !ok {
-			return cmp.Or(err, error(noRun(id)))
+			return cmp.Or(err, error(unknownRun(id)))
 		}
 		env, ok, err := s.envs.get(tx, bEnvironment, []byte(rec.Environment))
 		if err != nil || !ok {
-			return cmp.Or(err, error(noRun(id)))
+			return cmp.Or(err, error(unknownRun(id)))
 		}
 		ref, workspace = Ref{rec.Environment, rec.Name}, env.WorkspaceID
 		return nil
@@ -244,9 +250,9 @@ func (s *Store) holders(tx *bbolt.Tx, sid uint64) (out []*runHolder, err error) 
 }
 
 // StartRun begins a run on the head of a state. Codes: workspace_suspended,
-// state_archived, state_deleted, parameter_invalid for a state that cannot be
-// looked into, busy, reservation_conflict when the state has no version yet
-// and another run is to make the first.
+// state_archived, state_deleted, state_opaque, parameter_invalid, busy,
+// reservation_conflict when the state has no version yet and another run is to
+// make the first.
 func (s *Store) StartRun(ctx context.Context, by Actor, ref Ref, q wire.RunRequest) (wire.Run, error) {
 	var out wire.Run
 	if err := checkName(ref.Name); err != nil {
@@ -317,7 +323,7 @@ func (s *Store) mayStart(tx *bbolt.Tx, sid uint64, ref Ref, rec *stateRec) error
 		return err
 	}
 	if rec.Opaque {
-		return fault.New(fault.ParameterInvalid, "the state %s cannot be looked into (it is encrypted, or of another version than 4), so that parts of it cannot be reserved", ref.Name).
+		return fault.New(fault.StateOpaque, "the state %s is encrypted, or of another form than Terraform's version 4, so that parts of it cannot be reserved", ref.Name).
 			WithNext("plan and apply all of it: terraform apply")
 	}
 	n := 0

@@ -134,7 +134,7 @@ func Open(o Options) (*Store, error) {
 		err = s.namesLead()
 	}
 	if err != nil {
-		return nil, errors.Join(damagedFile(o.Path, err), db.Close())
+		return nil, errors.Join(damagedFile(o, damage, err), db.Close())
 	}
 	if !o.ReadOnly {
 		s.commit = newCommitter(db)
@@ -201,13 +201,21 @@ func inspect(o Options) (damage *pageCheck, err error) {
 		WithNext("see what is whole with: kl check --data %s; then restore a backup: kl restore BACKUP --data %s --force", o.Path, o.Path)
 }
 
-// damagedFile says of a failure to read the file's first records what it means.
-func damagedFile(path string, err error) error {
-	if fault.Of(err) != nil {
+// damagedFile says of a failure to read the file's first records what it means;
+// c is what is wrong with its pages, nil for nothing.
+func damagedFile(o Options, c *pageCheck, err error) error {
+	switch f := fault.Of(err); {
+	case f != nil && f.Code != fault.DataDamaged:
 		return err
+	case c != nil:
+		return fault.New(fault.FileInvalid, "the data file %s is damaged, and nothing can be read from it: %s%s", o.Path, c.problems[0], andMore(len(c.problems)-1)).
+			WithNext("restore a backup: kl restore BACKUP --data %s --force", o.Path)
+	case o.ReadOnly:
+		return fault.Wrap(fault.FileInvalid, err, "the data file %s is damaged, and nothing can be read from it", o.Path).
+			WithNext("restore a backup: kl restore BACKUP --data %s --force", o.Path)
 	}
-	return fault.Wrap(fault.FileInvalid, err, "the data file %s is damaged", path).
-		WithNext("see what is whole with: kl check --data %s; then restore a backup: kl restore BACKUP --data %s --force", path, path)
+	return fault.Wrap(fault.FileInvalid, err, "the data file %s is damaged", o.Path).
+		WithNext("see what is whole with: kl check --data %s; then restore a backup: kl restore BACKUP --data %s --force", o.Path, o.Path)
 }
 
 // namesLead makes sure that no state has lost its name, or its name it: it would

@@ -97,9 +97,10 @@ func (rep *report) surface() *record {
 	for _, other := range rep.Records {
 		for _, m := range other.Met {
 			n[m.Shows]++
+			m.What = other.ID + ": " + m.What
 			r.Met = append(r.Met, m)
-			r.expect(m.HTTPRight, "%s: %s: the HTTP behaviour was not right", other.ID, m.What)
-			r.expect(m.Class != "unknown", "%s: %s: the class of the failure is not known", other.ID, m.What)
+			r.expect(m.HTTPRight, "%s: the HTTP behaviour was not right", m.What)
+			r.expect(m.Class != "unknown", "%s: the class of the failure is not known", m.What)
 		}
 	}
 	r.did("looked at the %d failures that were met on purpose", len(r.Met))
