@@ -172,7 +172,7 @@ func (r *inRun) begin(ctx context.Context) error {
 		return err
 	}
 	_ = os.RemoveAll(r.tmp) // the plan goes where a killed run's is swept up
-	r.tmp, r.command.Env = r.scratch.Dir, r.scratch.Env
+	r.tmp, r.command.Env, r.command.Hold = r.scratch.Dir, r.scratch.Env, r.scratch.Owner
 	r.tell.set("run %s on %s: terraform init", run.ID, onVersion(run))
 	var out bytes.Buffer
 	c := r.command

@@ -186,12 +186,18 @@ func (r *inRun) mayApply(ctx context.Context, sp *spec, yes bool, agreed map[ter
 	}
 	var ends []terraform.Change
 	for _, c := range r.planned.Changes {
-		if c.Destroys() && !agreed[c] {
+		switch {
+		case agreed[c]:
+		case c.Destroys():
 			ends = append(ends, c)
+		case !r.scope.Contains(c.Scope()):
+			r.app.note("note: the plan would also %s, which what was named depends on", c)
+			agreed[c] = true
 		}
 	}
 	if len(ends) > 0 && !yes {
-		if err := r.confirm(ctx, "These would be destroyed or replaced in the state "+r.target.state+":\n"+changeLines(ends)+"Do you want that?"); err != nil {
+		r.app.note("\nThese would be destroyed or replaced in the state %s:\n%s", r.target.state, changeLines(ends))
+		if err := r.confirm(ctx, "Do you want that?"); err != nil {
 			return err
 		}
 	}
@@ -206,7 +212,7 @@ func changeLines(list []terraform.Change) string {
 	for _, c := range list {
 		b.WriteString("  " + c.String() + "\n")
 	}
-	return b.String()
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // reserve reserves what the plan writes and relies on. False means that others
@@ -216,12 +222,14 @@ func (r *inRun) reserve(ctx context.Context, deadline time.Time) (ready bool, er
 	if len(r.planned.Write)+len(r.planned.Read) == 0 {
 		return true, nil // outputs alone, which nobody reserves
 	}
-	for {
-		left := max(deadline.Sub(r.app.env.Now()), 0)
+	for first := true; ; first = false {
 		asked := r.app.env.Now()
-		run, err := r.as.Reserve(ctx, r.target.environment, r.target.state, r.run.ID, wire.ReserveRequest{
-			WriteSet: r.planned.Write, ReadSet: r.planned.Read, Wait: wire.Duration(left),
-		})
+		left := max(deadline.Sub(asked), 0)
+		q := wire.ReserveRequest{WriteSet: r.planned.Write, ReadSet: r.planned.Read}
+		if !first { // the first answer comes at once, so that the user knows who is in the way
+			q.Wait = wire.Duration(left)
+		}
+		run, err := r.as.Reserve(ctx, r.target.environment, r.target.state, r.run.ID, q)
 		if err == nil {
 			return r.reserved(ctx, run)
 		}
@@ -232,6 +240,9 @@ func (r *inRun) reserve(ctx context.Context, deadline time.Time) (ready bool, er
 			return false, r.beginAgain(ctx)
 		}
 		r.tell.set("%s", ahead(err))
+		if first {
+			continue
+		}
 		// a server that answers at once is not asked without a pause
 		pause := time.NewTimer(max(0, time.Second-r.app.env.Now().Sub(asked)))
 		select {
@@ -290,7 +301,7 @@ func waits(err error) bool {
 		return false
 	}
 	e := fault.Of(err)
-	return len(blockers(err)) > 0 || e.Details["holder"] != nil
+	return len(blockers(err)) > 0 || e.Details["ID"] != nil // of the holder of a lock
 }
 
 // ahead tells who is waited for.
@@ -329,11 +340,22 @@ func (r *inRun) applyPlan(ctx context.Context) error {
 			total++
 		}
 	}
-	r.tell.set("%s", applying(0, total))
+	r.tell.set("%s", applying(r.run.ID, 0, total))
 	c := r.command
-	c.Stdout = &counting{p: r.tell, w: r.tell.over(c.Stdout), total: total}
-	c.Stderr = r.tell.over(c.Stderr)
+	stdout, err := r.follow("stdout", &counting{p: r.tell, w: r.tell.over(c.Stdout), run: r.run.ID, total: total})
+	if err != nil {
+		return err
+	}
+	defer stdout.stop()
+	stderr, err := r.follow("stderr", r.tell.over(c.Stderr))
+	if err != nil {
+		return err
+	}
+	defer stderr.stop()
+	c.Stdout, c.Stderr = stdout.file, stderr.file
 	code, err := r.tfRun.run(ctx, c, applyArgs(r.opts, r.planFile())...)
+	stdout.stop()
+	stderr.stop()
 	if lost := r.lostErr(); lost != nil {
 		return lost
 	}

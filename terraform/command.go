@@ -58,6 +58,9 @@ type Command struct {
 	Stdin  *Input   // nil for none
 	Stdout io.Writer
 	Stderr io.Writer
+	// Hold is a file that the client has open as long as it lives, also when it
+	// outlives this process; nil for none. Windows knows no such thing.
+	Hold *os.File
 	// Interrupts are passed on: the first lets the client end in an orderly
 	// way, the second lets it give up, a third kills it. When it is nil the end
 	// of the context counts as the first.
@@ -77,6 +80,9 @@ func (c *Command) Run(ctx context.Context, args ...string) (int, error) {
 	cmd := exec.Command(c.Path, args...) //nolint:noctx // its end is asked for, not forced, when the context ends
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = c.Dir, c.Env, c.Stdout, c.Stderr
 	ownGroup(cmd)
+	if c.Hold != nil {
+		cmd.ExtraFiles = []*os.File{c.Hold}
+	}
 	feed := func(context.Context) {}
 	if c.Stdin != nil {
 		w, err := cmd.StdinPipe()

@@ -26,8 +26,10 @@ import (
 type Scratch struct {
 	Dir string // private to the user (0700)
 	// Env is the environment that the client needs, NAME=value.
-	Env   []string
-	owner *os.File
+	Env []string
+	// Owner is the file by which others see that the directory is in use; a
+	// client that may outlive this process has to hold it. It may be nil.
+	Owner *os.File
 }
 
 // At is a state that Terraform is pointed at.
@@ -76,7 +78,7 @@ func NewScratch(dir string, environ []string, at At) (_ *Scratch, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if s.owner, err = own(filepath.Join(s.Dir, ownerFile)); err != nil {
+	if s.Owner, err = own(filepath.Join(s.Dir, ownerFile)); err != nil {
 		return nil, fmt.Errorf("make a directory for the run: %w", err)
 	}
 	dataDir := ""
@@ -169,8 +171,8 @@ func (s *Scratch) InitArgs() []string {
 // Close removes the directory.
 func (s *Scratch) Close() error {
 	err := os.RemoveAll(s.Dir)
-	if s.owner != nil {
-		err = errors.Join(err, s.owner.Close())
+	if s.Owner != nil {
+		err = errors.Join(err, s.Owner.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("remove the run's directory: %w", err)
