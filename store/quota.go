@@ -260,7 +260,7 @@ func replacing(cs []change) []string {
 			continue
 		}
 		deposed := strings.Contains(c.address, deposedMark)
-		switch resource := configAddress(c.address); {
+		switch resource := ConfigAddress(c.address); {
 		case c.op == opAdd && !deposed:
 			added[resource] = true
 		case c.op == opRemove && !deposed, c.op == opAdd:
