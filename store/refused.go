@@ -388,7 +388,7 @@ func (s *Store) EndedSession(_ context.Context, secret, ws string, ref Ref, lock
 	var p auth.Principal
 	found := false
 	err := s.view(func(tx *bbolt.Tx) error {
-		t, err := tokenBySecret(tx, secret)
+		t, err := s.tokenBySecret(tx, secret)
 		if err != nil {
 			return err
 		}
@@ -426,7 +426,7 @@ func (s *Store) EndedRun(_ context.Context, secret string, ref Ref, id string) (
 	var p auth.Principal
 	found := false
 	err := s.view(func(tx *bbolt.Tx) error {
-		t, err := tokenBySecret(tx, secret)
+		t, err := s.tokenBySecret(tx, secret)
 		if err != nil {
 			return err
 		}

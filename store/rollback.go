@@ -242,7 +242,7 @@ func describeRollback(out *wire.Rollback, p *plan) error {
 		if c.class != classInstance {
 			continue
 		}
-		config := configAddress(c.address)
+		config := ConfigAddress(c.address)
 		switch c.op {
 		case opAdd:
 			list(&out.Added, &out.Counts.Added, c.address)
@@ -273,7 +273,7 @@ func dependents(out *wire.Rollback, doc []byte, ours map[string]bool, touched ma
 	}
 	err := oldTokens(doc, func(t *tfstate.Token) {
 		if t.Kind == tfstate.CutResource {
-			there[configAddress(t.Resource.Address())] = true
+			there[ConfigAddress(t.Resource.Address())] = true
 			return
 		}
 		if t.Kind != tfstate.CutInstance {
@@ -342,6 +342,6 @@ func (s *Store) commitRollback(ctx context.Context, l *live, r *WriteRequest, p 
 		return err
 	}
 	out.Version, out.Serial, out.QuotaWarnings = w.out.Version, w.out.Serial, w.out.Warnings
-	s.remember(l, p, w.sid, w.out.Version)
+	s.remember(l, p, w.sid, w.meta)
 	return nil
 }
