@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kl/fault"
+	"kl/terraform"
 )
 
 // applyFlags are the flags of kl apply.
@@ -27,7 +28,7 @@ var applyOptions = []string{"backup", "compact-warnings", "input", "json", "lock
 func (a *app) applyCmd() *cobra.Command {
 	var f applyFlags
 	cmd := &cobra.Command{
-		Use:   "apply [TERRAFORM OPTIONS] [PLAN]",
+		Use:   "apply [--orchestrated] [-f FILE]… [--target ADDRESS]… [TERRAFORM OPTIONS] [PLAN]",
 		Short: "Plan, check the quota, confirm, and apply with terraform",
 		Long: `Run terraform plan (or tofu) in this directory, ask the server whether the quota allows what
 is planned, ask for a confirmation, and apply that very plan. With PLAN, a file made with
@@ -39,8 +40,19 @@ Options of terraform begin with one dash and are passed on: -var, -target, -dest
 
 When terraform fails because the server has refused something, the server's reason and
 the next step are printed, which terraform itself cannot show, and the exit code tells of
-which kind it was. What was sent is kept: kl recover list.`,
-		Example: "  kl apply\n  kl apply --yes -var region=eu\n  kl apply tf.plan\n  kl apply -destroy",
+which kind it was. What was sent is kept: kl recover list.
+
+With -f or --target only a part is applied: what the files declare, or the addresses, and
+what these depend on.
+
+With --orchestrated the apply is a run of the server: what the plan changes and relies on
+is reserved, others apply other parts of the same state meanwhile, and each write is merged
+into the state at once. What somebody else has reserved is waited for with --wait, and the
+plan made again when that changed anything; without --wait it is refused (exit code 2). A
+question is asked only where something would be destroyed or replaced, which is named.
+PLAN is then a spec that kl plan -o has made. Two plain applies that meet wait for each
+other at the state's lock, as terraform does.`,
+		Example: "  kl apply\n  kl apply --yes -var region=eu\n  kl apply tf.plan\n  kl apply -destroy\n  kl apply --orchestrated -f network.tf --wait 5m\n  kl apply --orchestrated kl-plan.json",
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "apply without asking; the same as -auto-approve")
@@ -64,12 +76,12 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 		return err
 	}
 	defer r.close()
+	var scope *terraform.Scope
 	if f.scope.any() {
-		targets, err := r.scoped(ctx, &f.scope)
-		if err != nil {
+		if scope, err = r.scoped(ctx, &f.scope); err != nil {
 			return err
 		}
-		r.opts = append(r.opts, targets...)
+		r.opts = append(r.opts, optionsOf(targetArgs(scope))...)
 	}
 	opts, approve := take(r.opts, "auto-approve")
 	opts, saved := take(opts, "")
@@ -97,7 +109,11 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 			return err
 		}
 	}
-	if err := v.err(); err != nil {
+	err = v.err()
+	if err == nil && scope != nil {
+		err = r.nothingOutside(scope)
+	}
+	if err != nil {
 		return notApplied(err)
 	}
 	if !yes && v.Changes {

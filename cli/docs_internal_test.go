@@ -6,6 +6,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+
+	"kl/fault"
 )
 
 var (
@@ -71,7 +75,8 @@ func knownCommand(words []string) string {
 		return err.Error()
 	}
 	verb := regexp.MustCompile(`^[a-z]+$`)
-	if cmd == root || cmd.HasSubCommands() && len(rest) > 0 && verb.MatchString(rest[0]) {
+	group := cmd.HasSubCommands() && !strings.Contains(cmd.Use, " ") // takes no argument but a verb
+	if cmd == root || group && len(rest) > 0 && verb.MatchString(rest[0]) {
 		return "there is no such verb"
 	}
 	for _, w := range rest {
@@ -97,6 +102,41 @@ func TestKnownCommand(t *testing.T) {
 	} {
 		if got := knownCommand(strings.Fields(command)); (got == "") != known {
 			t.Errorf("kl %s: got %q, want known %v", command, got, known)
+		}
+	}
+}
+
+// TestHelpNamesVerbs holds the examples of every command's help, and the next
+// steps of every refusal, to the same.
+func TestHelpNamesVerbs(t *testing.T) {
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.Example) {
+			for c := range strings.SplitSeq(strings.TrimSpace(line), " && ") {
+				rest, ok := strings.CutPrefix(c, "kl ")
+				if !ok {
+					continue
+				}
+				rest, _, _ = strings.Cut(rest, " | ")
+				if err := knownCommand(strings.Fields(rest)); err != "" {
+					t.Errorf("the help of %s has %q: %s", cmd.CommandPath(), c, err)
+				}
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk((&app{env: OS()}).root())
+
+	command := regexp.MustCompile(`\bkl ([a-z]+[^;,()]*)`)
+	for _, code := range fault.Codes() {
+		for _, m := range command.FindAllStringSubmatch(code.Info().Next, -1) {
+			for _, c := range alternatives(strings.Fields(m[1])) {
+				if err := knownCommand(c); err != "" {
+					t.Errorf("the next step of %s names `kl %s`: %s", code, m[1], err)
+				}
+			}
 		}
 	}
 }

@@ -34,7 +34,7 @@ func (a *app) planCmd() *cobra.Command {
 	var s scopeFlags
 	var spec string
 	cmd := &cobra.Command{
-		Use:   "plan [TERRAFORM OPTIONS]",
+		Use:   "plan [-f FILE]… [--target ADDRESS]… [-o FILE] [TERRAFORM OPTIONS]",
 		Short: "Plan with terraform, and tell whether the quota allows it",
 		Long: `Run terraform plan (or tofu) in this directory and pass its output through; then count what
 the plan would create and destroy and ask the server whether the state and its
@@ -47,8 +47,13 @@ A plan above a soft limit is warned of; one above a hard limit ends with exit co
 nothing was built yet. When the state's server is not known or does not answer, that is
 said, and the exit code tells that no check was made. When terraform fails, what the
 server had against it is printed. With -detailed-exitcode a plan with changes ends
-with 2, as terraform's does.`,
-		Example: "  kl plan\n  kl plan -var region=eu -out=tf.plan\n  kl plan -destroy --json",
+with 2, as terraform's does.
+
+With -f or --target only a part is planned: what the files declare, or the addresses, and
+what these depend on. It is planned in a run of the server, and what it would change and
+what it relies on is listed. -o FILE keeps all that is needed to apply it later, with
+kl apply --orchestrated FILE. FILE has the values of -var in it.`,
+		Example: "  kl plan\n  kl plan -var region=eu -out=tf.plan\n  kl plan -destroy --json\n  kl plan -f network.tf -o kl-plan.json",
 	}
 	f.add(cmd)
 	s.add(cmd)
@@ -91,7 +96,7 @@ func (r *tfRun) plan(ctx context.Context, file string, args []string) (*verdict,
 		file = r.planFile()
 		c.Stdout = hiding{c.Stdout, file}
 	}
-	if r.asks() && (r.typed() || !r.confirms) {
+	if r.asks() && !r.confirms {
 		c.Stdin = r.input
 	}
 	args = append([]string{"plan", "-out=" + file, "-detailed-exitcode"}, args...)

@@ -96,6 +96,7 @@ var completed = regexp.MustCompile(`: (?:Creation|Modifications|Destruction|Impo
 type counting struct {
 	p     *progress
 	w     io.Writer
+	run   string
 	total int
 	rest  []byte // a line that has only begun
 }
@@ -112,7 +113,7 @@ func (c *counting) Write(b []byte) (int, error) {
 		if completed.Match(line) {
 			c.p.done++
 			if c.p.live {
-				c.p.set("%s", applying(c.p.done, c.total))
+				c.p.set("%s", applying(c.run, c.p.done, c.total))
 			}
 		}
 		c.rest = rest
@@ -123,6 +124,6 @@ func (c *counting) Write(b []byte) (int, error) {
 	return n, err //nolint:wrapcheck // as above
 }
 
-func applying(done, total int) string {
-	return fmt.Sprintf("applying: %d of %d", min(done, total), total)
+func applying(run string, done, total int) string {
+	return fmt.Sprintf("run %s: applying %d of %d", run, min(done, total), total)
 }

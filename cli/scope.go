@@ -55,17 +55,23 @@ func targetArgs(s *terraform.Scope) (args []string) {
 	return args
 }
 
-// scoped are the options of a plain apply of a part.
-func (r *tfRun) scoped(ctx context.Context, s *scopeFlags) ([]option, error) {
+// scoped is the scope of a plain apply of a part.
+func (r *tfRun) scoped(ctx context.Context, s *scopeFlags) (*terraform.Scope, error) {
 	tool, err := r.version(ctx)
 	if err != nil {
 		return nil, err
 	}
-	scope, err := s.resolve(r.app, isTofu(tool))
+	return s.resolve(r.app, isTofu(tool))
+}
+
+// nothingOutside refuses the plan that was judged last when it destroys what
+// lies outside its scope.
+func (r *tfRun) nothingOutside(scope *terraform.Scope) error {
+	p, err := terraform.ReadPlan(r.shown, nil, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return optionsOf(targetArgs(scope)), nil
+	return outsideErr(outside(scope, p))
 }
 
 // version is the client's name and version, as it tells them.
@@ -98,7 +104,7 @@ func outsideErr(out []terraform.Change) error {
 		return nil
 	}
 	names := changeNames(out)
-	return fault.New(fault.ParameterInvalid, "the plan would %s, which lies outside what was named and is only depended on", names).
+	return fault.New(fault.ParameterInvalid, "the plan would %s, which lies outside what was named: terraform takes in what that depends on", names).
 		WithNext("if that is meant, name it too: --target '%s'", out[0].Scope())
 }
 

@@ -36,6 +36,7 @@ func (c *Client) Query(ctx context.Context, q wire.QueryRequest) (*Rows, error) 
 	if err != nil {
 		return nil, fmt.Errorf("write the query: %w", err)
 	}
+	//nolint:bodyclose // Rows.Close closes it
 	res, err := c.do(ctx, control, http.MethodPost, wire.QueryPath, nil, body, http.Header{"Accept": {"application/json"}})
 	if err != nil {
 		return nil, err

@@ -111,6 +111,7 @@ func TestErrorsPagePrints(t *testing.T) {
 		}},
 		{fault.WorkspaceMismatch, func() string { return init("TF_HTTP_USERNAME=ws_000000000000") }},
 		{fault.UnknownEnvironment, func() string { return init(address(wire.StatePath(p.ws, "env_000000000000", "net"))) }},
+		{fault.UnknownRun, func() string { return init(address(wire.RunStatePath("run_1_000000000000"))) }},
 		{fault.SlugNotID, func() string { return init(address(wire.StatePath(p.ws, "prod", "net"))) }},
 		{fault.MalformedPath, func() string { return init(address(wire.StatePath(p.ws, p.environment, "net") + "/more")) }},
 		{fault.StateNameInvalid, func() string { return init(address(wire.StatePath(p.ws, p.environment, "-net"))) }},

@@ -26,6 +26,7 @@ const (
 
 	WorkspaceMismatch  Code = "workspace_mismatch"
 	UnknownEnvironment Code = "unknown_environment"
+	UnknownRun         Code = "unknown_run"
 	SlugNotID          Code = "slug_not_id"
 	MalformedPath      Code = "malformed_path"
 
@@ -146,6 +147,11 @@ var catalogue = map[Code]Info{
 		Scope, 422, "The environment is not known here", "unknown_environment",
 		"The path names an environment that does not exist, or that is not one of these credentials'.",
 		"print the right block with: kl backend STATE",
+	},
+	UnknownRun: {
+		Scope, 422, "The run is not known here", "unknown_run",
+		"The path names a run that does not exist, that is forgotten since it ended, or that is of no state which these credentials may use.",
+		"begin another run: kl apply --orchestrated",
 	},
 	SlugNotID: {
 		Scope, 422, "A slug stands where an id belongs", "slug_not_id",

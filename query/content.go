@@ -86,11 +86,12 @@ func placeColumns[R any](of func(r *R) *place) []col[R] {
 }
 
 var resourceKeys = map[string]store.KeyKind{
-	"address": store.KeyResource, "type": store.KeyType, "mode": store.KeyMode, "module": store.KeyModule,
+	"address": store.KeyResource, "config_address": store.KeyConfig, "type": store.KeyType, "mode": store.KeyMode, "module": store.KeyModule,
 }
 
 var instanceKeys = map[string]store.KeyKind{
-	"address": store.KeyAddress, "resource": store.KeyResource, "type": store.KeyType, "mode": store.KeyMode, "module": store.KeyModule,
+	"address": store.KeyAddress, "resource": store.KeyResource, "config_address": store.KeyConfig, "type": store.KeyType, "mode": store.KeyMode,
+	"module": store.KeyModule,
 }
 
 // resourceRow is a resource with the number of its instances.
@@ -103,7 +104,7 @@ type resourceRow struct {
 
 var resourceTable = table(Table{Name: "resources", About: "resources, each with its instances", newest: true}, append(placeColumns(func(r *resourceRow) *place { return &r.place }), []col[resourceRow]{
 	find(text("address", "as Terraform prints it, with the module's keys", func(r *resourceRow) string { return r.Address() })),
-	text("config_address", "without any keys, as in the configuration", func(r *resourceRow) string { return configAddress(r.Resource) }),
+	find(text("config_address", "without any keys, as in the configuration", func(r *resourceRow) string { return configAddress(r.Resource) })),
 	find(text("module", "path of its module, '' for the root", func(r *resourceRow) string { return r.Module })),
 	find(text("mode", "managed or data", func(r *resourceRow) string { return r.Mode })),
 	find(text("type", "such as aws_instance", func(r *resourceRow) string { return r.Type })),
@@ -233,7 +234,7 @@ func ownInstance(r *instanceRow) *instanceRow { return r }
 
 var instanceTable = table(Table{Name: "instances", About: "resource instances, deposed ones too", newest: true}, append(instanceColumns(ownInstance), []col[instanceRow]{
 	text("name", "of its resource in the configuration", func(r *instanceRow) string { return r.inst.Resource.Name }),
-	text("config_address", "of its resource without any keys, as dependencies name it", func(r *instanceRow) string { return configAddress(r.inst.Resource) }),
+	find(text("config_address", "of its resource without any keys, as dependencies name it", func(r *instanceRow) string { return configAddress(r.inst.Resource) })),
 	value("key", "ANY", "a number with count, a text with for_each, else NULL", func(r *instanceRow) any { return keyOf(r.inst.Key) }),
 	orNull("deposed", "key of a deposed object, NULL for the current one", func(r *instanceRow) string { return r.inst.Deposed }),
 	orNull("provider", "as the state names it", func(r *instanceRow) string { return r.provider }),
@@ -262,7 +263,7 @@ var instanceTable = table(Table{Name: "instances", About: "resource instances, d
 
 // attributeRow is one attribute of an instance.
 type attributeRow struct {
-	instanceRow
+	*instanceRow
 	name string
 	json []byte
 }
@@ -278,7 +279,7 @@ func (r *attributeRow) sensitive() bool {
 	return false
 }
 
-var attributeTable = table(Table{Name: "attributes", About: "attributes of instances, one row for each at the top", newest: true}, append(instanceColumns(func(r *attributeRow) *instanceRow { return &r.instanceRow }), []col[attributeRow]{
+var attributeTable = table(Table{Name: "attributes", About: "attributes of instances, one row for each at the top", newest: true}, append(instanceColumns(func(r *attributeRow) *instanceRow { return r.instanceRow }), []col[attributeRow]{
 	text("attribute", "name", func(r *attributeRow) string { return r.name }),
 	value("value", "ANY", "text, number, 1 or 0; JSON of lists and objects; NULL when it is null or sensitive", func(r *attributeRow) any { return scalar(r.json) }),
 	value("json", "JSON", "as it stands in the state", func(r *attributeRow) any { return jsonText(r.json) }),
@@ -291,6 +292,7 @@ var attributeTable = table(Table{Name: "attributes", About: "attributes of insta
 type attributes struct {
 	instances
 	row  instanceRow
+	all  []attributeRow // of the row
 	left []attributeRow
 }
 
@@ -300,10 +302,11 @@ func (a *attributes) pull(into *attributeRow) error {
 			return err
 		}
 		attrs, _ := a.row.attributes()
-		a.left = a.left[:0]
+		a.all = a.all[:0]
 		for name, v := range tfstate.Members(attrs) {
-			a.left = append(a.left, attributeRow{a.row, name, v})
+			a.all = append(a.all, attributeRow{&a.row, name, v})
 		}
+		a.left = a.all
 	}
 	*into, a.left = a.left[0], a.left[1:]
 	return nil
@@ -311,20 +314,20 @@ func (a *attributes) pull(into *attributeRow) error {
 
 // dependencyRow is one thing that an instance depends on.
 type dependencyRow struct {
-	instanceRow
+	*instanceRow
 	on string
 }
 
-var dependencyTable = table(Table{Name: "dependencies", About: "what instances depend on, as Terraform recorded it", newest: true}, append(instanceColumns(func(r *dependencyRow) *instanceRow { return &r.instanceRow }), []col[dependencyRow]{
-	text("config_address", "of the instance's resource without any keys", func(r *dependencyRow) string { return configAddress(r.inst.Resource) }),
+var dependencyTable = table(Table{Name: "dependencies", About: "what instances depend on, as Terraform recorded it", newest: true}, append(instanceColumns(func(r *dependencyRow) *instanceRow { return r.instanceRow }), []col[dependencyRow]{
+	find(text("config_address", "of the instance's resource without any keys", func(r *dependencyRow) string { return configAddress(r.inst.Resource) })),
 	find(text("depends_on", "config_address of a resource", func(r *dependencyRow) string { return r.on })),
 }...), func(s *statement, f filter) (pull[dependencyRow], error) {
 	return &dependencies{instances: instances{s.contents(f, mayRead, dependencyKeys)}}, nil
 })
 
 var dependencyKeys = map[string]store.KeyKind{
-	"address": store.KeyAddress, "resource": store.KeyResource, "type": store.KeyType, "mode": store.KeyMode, "module": store.KeyModule,
-	"depends_on": store.KeyDependsOn,
+	"address": store.KeyAddress, "resource": store.KeyResource, "config_address": store.KeyConfig, "type": store.KeyType, "mode": store.KeyMode,
+	"module": store.KeyModule, "depends_on": store.KeyDependsOn,
 }
 
 // dependencies walks over what instances depend on.
@@ -341,7 +344,7 @@ func (d *dependencies) pull(into *dependencyRow) error {
 		}
 		d.left = tfstate.Dependencies(d.row.inst.Raw)
 	}
-	*into = dependencyRow{d.row, d.left[0]}
+	*into = dependencyRow{&d.row, d.left[0]}
 	d.left = d.left[1:]
 	return nil
 }
@@ -418,25 +421,7 @@ func configAddress(r tfstate.Resource) string {
 	if !strings.Contains(r.Module, "[") {
 		return r.Address()
 	}
-	var b strings.Builder
-	quoted, inside := false, false
-	for i := 0; i < len(r.Module); i++ {
-		switch c := r.Module[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '[':
-			inside = true
-		case c == ']':
-			inside = false
-		case !inside:
-			b.WriteByte(c)
-		}
-	}
-	r.Module = b.String()
-	return r.Address()
+	return store.ConfigAddress(r.Address())
 }
 
 // keyOf is an instance key as an SQL value.

@@ -50,7 +50,7 @@ func (e *Engine) Graph(ctx context.Context, r store.Reader, q GraphRequest) (g w
 		return g, err
 	}
 	s := &statement{engine: e, reader: r, budget: newBudget(ctx, e.limits), moment: m}
-	b := &graph{nodes: map[string]*wire.GraphNode{}, edges: map[wire.GraphEdge]bool{}, start: map[string]string{}}
+	b := &graph{nodes: map[string]*wire.GraphNode{}, edges: map[wire.GraphEdge]bool{}}
 	if err := b.read(s, st, version); err != nil {
 		return g, s.explain(err)
 	}
@@ -67,7 +67,6 @@ func (e *Engine) Graph(ctx context.Context, r store.Reader, q GraphRequest) (g w
 type graph struct {
 	nodes map[string]*wire.GraphNode
 	edges map[wire.GraphEdge]bool
-	start map[string]string // addresses of resources with their modules' keys → node
 }
 
 func (b *graph) node(address string) *wire.GraphNode {
@@ -104,7 +103,6 @@ func (b *graph) read(s *statement, st *store.MomentState, version uint64) error 
 		n := b.node(configAddress(t.Resource))
 		n.Mode, n.Type = t.Resource.Mode, t.Resource.Type
 		if t.Kind == tfstate.CutResource {
-			b.start[t.Resource.Address()] = n.Address
 			continue
 		}
 		n.Instances++
@@ -131,8 +129,8 @@ func (b *graph) all() map[string]bool {
 // many steps. It does not turn: what else the things depend on that depend on
 // it is not of interest.
 func (b *graph) around(q GraphRequest) (map[string]bool, error) {
-	from := b.find(q.Address)
-	if from == "" {
+	from := store.ConfigAddress(q.Address)
+	if b.nodes[from] == nil {
 		return nil, fault.New(fault.NotFound, "the state %s has no resource %.200q", q.State, q.Address).
 			WithNext(`list them with: kl query "SELECT address FROM resources WHERE state = '%s'"`, q.State)
 	}
@@ -144,44 +142,6 @@ func (b *graph) around(q GraphRequest) (map[string]bool, error) {
 	seen := reach(from, to, q.Depth)
 	maps.Copy(seen, reach(from, back, q.Depth))
 	return seen, nil
-}
-
-// find is the node that an address of an instance or a resource belongs to,
-// "" for none.
-func (b *graph) find(address string) string {
-	for _, a := range []string{address, strings.TrimSuffix(address, instanceKey(address))} {
-		if n, ok := b.start[a]; ok {
-			return n
-		}
-		if b.nodes[a] != nil {
-			return a
-		}
-	}
-	return ""
-}
-
-// instanceKey is the key at the end of an address, with its brackets; "" for
-// none.
-func instanceKey(address string) string {
-	if !strings.HasSuffix(address, "]") {
-		return ""
-	}
-	quoted := false
-	open := -1
-	for i := 0; i < len(address); i++ {
-		switch c := address[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case c == '[' && !quoted:
-			open = i
-		}
-	}
-	if open < 0 {
-		return ""
-	}
-	return address[open:]
 }
 
 // reach walks along edges, breadth first.

@@ -254,7 +254,7 @@ var refusedTable = table(Table{Name: "refused_writes", About: "writes that were 
 	return &listed[store.MomentRefused]{s.moment.Refused, func(r *store.MomentRefused) bool { return f.state(r.State) }}, nil
 })
 
-var eventTable = table(Table{Name: "events", About: "the audit trail of the workspaces that you manage", needs: needsEvents}, []col[wire.Event]{
+var eventTable = table(Table{Name: "events", About: "the audit trail of the workspaces that you manage", needs: needsEvents, parts: store.PartEvents}, []col[wire.Event]{
 	value("id", "INTEGER", "number, in order of time", func(e *wire.Event) any { return e.ID }),
 	value("time", "TEXT", "time", func(e *wire.Event) any { return e.Time }),
 	text("kind", "what happened", func(e *wire.Event) string { return e.Kind }),

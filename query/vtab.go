@@ -14,6 +14,7 @@ import (
 // register makes a table known to SQLite, as one that exists without being
 // created.
 func (s *statement) register(t *Table) error {
+	//nolint:staticcheck // the method that replaces it takes Go 1.27
 	return sqlite3.CreateModule(s.db, t.Name, nil, func(db *sqlite3.Conn, _, _, _ string, _ ...string) (*vtab, error) {
 		s.declaring = true
 		err := db.DeclareVTab(t.declaration())
@@ -43,7 +44,7 @@ type vtab struct {
 // selectivity is how much of a table is left, about, when a column has one
 // value; the planner orders joins by it.
 var selectivity = map[string]float64{
-	"environment": 0.3, "state": 0.05, "version": 1, "address": 1e-6, "resource": 1e-5, "depends_on": 1e-4, "module": 0.05, "type": 0.02, "mode": 0.5,
+	"environment": 0.3, "state": 0.05, "version": 1, "address": 1e-6, "resource": 1e-5, "config_address": 1e-5, "depends_on": 1e-4, "module": 0.05, "type": 0.02, "mode": 0.5,
 }
 
 // BestIndex tells SQLite which filters are handed down: equality with a column

@@ -307,13 +307,12 @@ func TestForeignIsLikeMissing(t *testing.T) {
 		return string(b)
 	}
 	const noWS, noEnv = "ws_aaaaaaaaaaaa", "env_aaaaaaaaaaaa"
-	ids := strings.NewReplacer(noWS, "WS", noEnv, "ENV", c.ws, "WS", c.env, "ENV")
 	run, err := c.store.StartRun(t.Context(), c.actor(t, "robot-write"), store.Ref{Environment: c.env, Name: "app"}, wire.RunRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const noRun = "run_1_aaaaaaaaaaaa"
-	ids = strings.NewReplacer(noRun, "RUN", run.ID, "RUN", noWS, "WS", noEnv, "ENV", c.ws, "WS", c.env, "ENV")
+	ids := strings.NewReplacer(noRun, "RUN", run.ID, "RUN", noWS, "WS", noEnv, "ENV", c.ws, "WS", c.env, "ENV")
 	paths := strings.NewReplacer("{run}", run.ID, "{ws}", c.ws, "{env}", c.env, "{state}", "app", "{user}", "nobody", "{id}", "x", "{version}", "1", "{tag}", "v1")
 	missing := strings.NewReplacer("{run}", noRun, "{ws}", noWS, "{env}", noEnv, "{state}", "app", "{user}", "nobody", "{id}", "x", "{version}", "1", "{tag}", "v1")
 	for _, rt := range Routes() {

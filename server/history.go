@@ -32,8 +32,10 @@ func historyRoutes() []Route {
 		{
 			Method: http.MethodGet, Path: statePath + "/diff", Access: Environment, Action: auth.ReadState, handle: (*Server).diff,
 			Summary: "What two versions have differently, by address and attribute", Answer: wire.Diff{}, Query: []Param{
-				{"from", "a version: its number, @N, serial:N, a tag or head; default @1"}, {"to", "likewise; default head"},
-				{"address", "only this instance, resource or module"}, {"reveal", "true: sensitive values are not masked; the audit trail notes it"},
+				{"from", "a version: its number, @N, serial:N, a tag or head; default @1"},
+				{"to", "likewise; default head"},
+				{"address", "only this instance, resource or module"},
+				{"reveal", "true: sensitive values are not masked; the audit trail notes it"},
 			},
 		},
 		{
@@ -44,7 +46,8 @@ func historyRoutes() []Route {
 		{
 			Method: http.MethodGet, Path: statePath + "/resources", Access: Environment, Action: auth.ReadState, handle: (*Server).resources,
 			Summary: "The resource instances of a version, in the order of the document", Answer: wire.List[wire.Resource]{}, Query: append([]Param{
-				{"address", "only this instance, resource or module"}, {"version", "a version: its number, @N, serial:N, a tag or head; default head"},
+				{"address", "only this instance, resource or module"},
+				{"version", "a version: its number, @N, serial:N, a tag or head; default head"},
 			}, paging...),
 		},
 		{

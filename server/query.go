@@ -50,7 +50,11 @@ func (s *Server) query(c echo.Context) error {
 	cl.environment = q.Environment
 	a := &rowsWriter{c: c}
 	done, err := s.engine.Run(c.Request().Context(), s.reads(c, q.Environment), query.Request{SQL: q.SQL, Limit: q.Limit, Reveal: q.Reveal}, a)
-	if err != nil && !a.sent {
+	switch {
+	case a.gone:
+		cl.gone = true
+		return nil
+	case err != nil && !a.sent:
 		return err
 	}
 	var broke *wire.Problem
@@ -60,7 +64,9 @@ func (s *Server) query(c echo.Context) error {
 		}
 		broke = cl.refusal
 	}
-	return a.end(done, broke)
+	err = a.end(done, broke)
+	cl.gone = cl.gone || a.gone
+	return err
 }
 
 // reads is the caller as a reader: with Basic credentials nothing outside of
@@ -79,6 +85,7 @@ type rowsWriter struct {
 	c    echo.Context
 	b    bytes.Buffer
 	sent bool
+	gone bool // the client takes nothing more
 	rows int
 }
 
@@ -153,6 +160,7 @@ func (w *rowsWriter) flush() error {
 		w.c.Response().WriteHeader(http.StatusOK)
 	}
 	_, err := w.c.Response().Write(w.b.Bytes())
+	w.gone = err != nil
 	w.b.Reset()
 	return err
 }

@@ -137,7 +137,7 @@ func (s *Server) admitRun(c echo.Context, cl *call, rt Route, user string, basic
 		if kept := s.keepEnded(c, cl, rt, err); fault.Of(kept).Details["refused_write"] != nil {
 			return kept
 		}
-		return fault.New(fault.NotFound, "there is no run %.64q", cl.runID).WithNext("list the runs with: kl runs --state STATE")
+		return fault.New(fault.UnknownRun, "there is no run %.64q", cl.runID)
 	}
 	if basic && user != ws {
 		return otherWorkspace(cl.principal, ws)

@@ -264,7 +264,7 @@ func TestRunWriteSet(t *testing.T) {
 		t.Error("the late write did not come in")
 	}
 	want(t, "UNLOCK of a run that has ended", s.Do(us, "UNLOCK", url, nil), 200)
-	refused(t, "no such run", s.Do(us, "GET", s.URL+"/runs/run_1_zzzzzzzzzzzz/state", nil), 404, fault.NotFound)
+	refused(t, "no such run", s.Do(us, "GET", s.URL+"/runs/run_1_zzzzzzzzzzzz/state", nil), 422, fault.UnknownRun)
 }
 
 // TestPlainClientsMeetRuns: in both lock modes nobody changes what a run has
@@ -444,6 +444,8 @@ func TestRunOfNewState(t *testing.T) {
 	want(t, "another run", s.Do(us, "POST", s.APIURL("app", "/runs"), nil), 201)
 	opaque := []byte(`{"serial":9,"lineage":"` + st.Lineage() + `","meta":{"key_provider.pbkdf2.k":"e30="},"encrypted_data":"AAAA","encryption_version":"v0"}`)
 	refused(t, "what cannot be looked into", s.Do(us, "POST", s.URL+r.StatePath, opaque), 409, fault.ReservedConflict)
+	want(t, "POST", s.Do(us, "POST", s.StateURL("encrypted"), opaque), 200)
+	refused(t, "run of what cannot be looked into", s.Do(us, "POST", s.APIURL("encrypted", "/runs"), nil), 400, fault.StateOpaque)
 }
 
 // TestRunOfEndedToken: what a run sends whose credential has ended meanwhile is
@@ -492,5 +494,5 @@ func TestRunOfLostGrant(t *testing.T) {
 	if p.Extra["refused_write"] == nil {
 		t.Errorf("it is not kept: %v", p.Extra)
 	}
-	refused(t, "GET", x.s.Do(pat, "GET", x.s.URL+r.StatePath, nil), 404, fault.NotFound)
+	refused(t, "GET", x.s.Do(pat, "GET", x.s.URL+r.StatePath, nil), 422, fault.UnknownRun)
 }

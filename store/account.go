@@ -70,7 +70,7 @@ func unknownEnvironment(id string) *fault.Error {
 
 // Stats counts what the file holds. It walks over all states.
 func (s *Store) Stats() (Stats, error) {
-	st := Stats{CacheBytes: s.cache.bytes(), BodyBytes: s.flight.held.Load()}
+	st := Stats{CacheBytes: s.cache.bytes() + s.keys.bytes(), BodyBytes: s.flight.held.Load()}
 	if s.commit != nil {
 		st.Commits, st.CommitJobs = s.commit.commits.Load(), s.commit.count.Load()
 	}

@@ -49,9 +49,9 @@ func keyLen(s string) int {
 // object (tfstate.Instance.Address).
 const deposedMark = " (deposed object "
 
-// configAddress takes all instance keys out of an address: dependencies name
+// ConfigAddress takes all instance keys out of an address: dependencies name
 // resources, not instances.
-func configAddress(address string) string {
+func ConfigAddress(address string) string {
 	address, _, _ = strings.Cut(address, deposedMark)
 	var b strings.Builder
 	for len(address) > 0 {

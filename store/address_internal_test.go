@@ -17,8 +17,8 @@ func TestAddresses(t *testing.T) {
 		"module.m.data.x.y": {"module.m.data.x.y", true},
 		`x.y["unterminated`: {"x.y", false},
 	} {
-		if got := configAddress(address); got != want.config {
-			t.Errorf("configAddress(%s) = %s, want %s", address, got, want.config)
+		if got := ConfigAddress(address); got != want.config {
+			t.Errorf("ConfigAddress(%s) = %s, want %s", address, got, want.config)
 		}
 		if got := isData(address); got != want.data {
 			t.Errorf("isData(%s) = %v", address, got)

@@ -125,6 +125,7 @@ func (d *diff) describe(ctx context.Context, sid uint64, c *comparison) error {
 			return &d.out.Counts.Outputs
 		case classCheck:
 			return &d.out.Counts.Checks
+		case classInstance:
 		}
 		return instances
 	}
@@ -218,6 +219,7 @@ func (d *diff) list(p sides, before, after []byte, read bool) {
 	case classCheck:
 		d.out.Checks = append(d.out.Checks, d.value(tfstate.Difference{Path: e.address, Before: before, After: after}, p.change()))
 		return
+	case classInstance:
 	}
 	item := d.item(e.address)
 	if read {

@@ -172,6 +172,68 @@ func TestInstanceHistoryAgreesWithAllVersions(t *testing.T) {
 	}
 }
 
+// After pruning the oldest version that is kept tells what was there, and what
+// is told of the others agrees with a look at them.
+func TestHistoryAfterPruning(t *testing.T) {
+	for seed := range uint64(4) {
+		f := newFixture(t, store.Options{ChunkTarget: 300})
+		p := newPast(seed)
+		for range 20 {
+			p.write(f, "s")
+		}
+		for _, n := range []string{"3", "9"} {
+			if _, err := f.s.SetTag(context.Background(), f.actor, f.ref("s"), "t"+n, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.patch(wire.EnvironmentPatch{KeepLast: ptr(int64(6))})
+		f.prune(false)
+		kept := f.kept("s")
+		if len(kept) > 9 || kept[0] == 1 {
+			t.Fatalf("kept are %v", kept)
+		}
+		left := &past{}
+		for _, n := range kept {
+			left.versions = append(left.versions, p.versions[n-1])
+		}
+		for _, a := range []string{"thing.r0", "thing.r1", "thing.r2", "module.m", "module.n"} {
+			covers := func(b string) bool { return a == b || strings.HasPrefix(b, a+".") || strings.HasPrefix(b, a+"[") }
+			events, err := f.history("s", a, 0)
+			want := left.expected(covers)
+			if len(want) == 0 {
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range events {
+				if events[i].Version == kept[0] && events[i].Event == wire.InstancePresent {
+					events[i].Event = wire.InstanceCreated // as one who sees only what is left must think
+				}
+				events[i].Version = uint64(slices.Index(kept, events[i].Version) + 1)
+			}
+			if got := eventLines(events); !slices.Equal(got, want) {
+				t.Fatalf("seed %d: the history of %s is\n%s\nwant\n%s", seed, a, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		}
+		for _, b := range kept[1:] {
+			d := f.diff("s", store.DiffQuery{From: fmt.Sprint(kept[0]), To: fmt.Sprint(b), Reveal: true})
+			got, want := p.versions[kept[0]-1].forms(t), p.versions[b-1].forms(t)
+			apply(t, d, got, want)
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("from %d to %d the diff gives another version", kept[0], b)
+			}
+		}
+		if _, err := f.rollback("s", wire.RollbackRequest{To: wire.VersionRef(fmt.Sprint(kept[0]))}); err != nil {
+			t.Fatal(err)
+		}
+		if d := f.diff("s", store.DiffQuery{From: fmt.Sprint(kept[0]), To: "head"}); d.Counts != (wire.DiffCounts{}) {
+			t.Fatalf("after a rollback %+v", d)
+		}
+		f.finish()
+	}
+}
+
 func TestInstanceHistoryRefuses(t *testing.T) {
 	f := newFixture(t, store.Options{})
 	p := newPast(1)

@@ -24,6 +24,7 @@ const (
 	KeyModule                       // a module's path, "" for the root
 	KeyOutput                       // "", for all outputs
 	KeyDependsOn                    // what an instance depends on
+	KeyConfig                       // a resource's address without the keys of its modules (ConfigAddress)
 )
 
 // KeyOf makes a key.
@@ -53,7 +54,8 @@ func newChunkKeys(ctx tfstate.Context, provider string) *chunkKeys {
 func (k *chunkKeys) of(r tfstate.Resource) {
 	was := k.resource
 	k.resource = r
-	k.keys = append(k.keys, KeyOf(KeyResource, r.Address()))
+	address := r.Address()
+	k.keys = append(k.keys, KeyOf(KeyResource, address), KeyOf(KeyConfig, ConfigAddress(address)))
 	if r.Type != was.Type {
 		k.keys = append(k.keys, KeyOf(KeyType, r.Type))
 	}
@@ -183,7 +185,7 @@ func (s *stateKeys) cost() int64 {
 }
 
 // keyIndexBytes bounds the keys of all states. A state of 100,000 resources
-// takes some 5 MiB.
+// takes some 12 MiB.
 const keyIndexBytes = 64 << 20
 
 // keyIndex bounds the memory of all states' keys together; the state read

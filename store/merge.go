@@ -302,7 +302,7 @@ func (s *Store) guardDependencies(ref Ref, p *plan, m *merging, others map[eleme
 	for i := range p.changes {
 		// ours has it as it was read, the head has it no more
 		if c := &p.changes[i]; c.op == opAdd && c.class == classInstance && verdicts[c.element] == merge.Theirs {
-			gone[configAddress(c.address)] = others[c.element].by
+			gone[ConfigAddress(c.address)] = others[c.element].by
 		}
 	}
 	if len(gone) == 0 {
@@ -327,7 +327,7 @@ func (s *Store) guardDependencies(ref Ref, p *plan, m *merging, others map[eleme
 		return nil, err
 	}
 	// instances of the resource may remain
-	if err := eachInstance(head, s.seed, func(a string, _ bool, _ func() [16]byte) { delete(gone, configAddress(a)) }); err != nil {
+	if err := eachInstance(head, s.seed, func(a string, _ bool, _ func() [16]byte) { delete(gone, ConfigAddress(a)) }); err != nil {
 		return nil, err
 	}
 	m.depends = slices.DeleteFunc(m.depends, func(d dependence) bool { _, ok := gone[d.on]; return !ok })

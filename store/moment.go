@@ -32,6 +32,7 @@ const (
 	PartSessions
 	PartRefused
 	PartRuns
+	PartEvents
 )
 
 // Moment is what a principal may read of the file, all of it as it was at one
@@ -98,8 +99,10 @@ func (s *Store) Moment(ctx context.Context, r Reader, parts Parts) (*Moment, err
 			return nil, err
 		}
 	}
-	if err := s.noted(ctx); err != nil {
-		return nil, err
+	if parts&PartEvents != 0 {
+		if err := s.noted(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.reading.holdAll(ctx); err != nil {
 		return nil, err
@@ -134,14 +137,15 @@ func (m *Moment) Close() { m.close.Do(m.s.reading.releaseAll) }
 // to them is judged by.
 func (m *Moment) accounts(tx *bbolt.Tx) error {
 	p, inside := m.reader.Principal, map[string]bool{}
-	err := eachRec(tx, bEnvironment, nil, func(_ []byte, e *environmentRec) (bool, error) {
-		if m.reader.Environment != "" && e.EnvPublicID != m.reader.Environment {
-			return true, nil
-		}
+	only := m.reader.Environment
+	if only == "" {
+		only = p.Environment // an automation token knows no other
+	}
+	err := eachRec(tx, bEnvironment, []byte(only), func(_ []byte, e *environmentRec) (bool, error) {
 		f := auth.Facts{PathWorkspace: m.reader.Workspace, Environment: e.EnvPublicID}
 		if p.Kind == auth.Automation {
 			f.Workspace = e.WorkspaceID
-		} else if err := facts(tx, p, &f); err != nil {
+		} else if err := m.s.facts(tx, p, &f); err != nil {
 			return false, err
 		}
 		role, code := auth.Decide(p, f, auth.ReadOutputs)

@@ -61,7 +61,7 @@ func (p *pins) session(h *sessionRec, by string) {
 	p.add(h.BaseVersion, by)
 	p.add(h.LastVersion, by)
 	// its first write says by its serial which version it was made on: any since the lock
-	if h.LastVersion == 0 && !h.plan() && h.BaseVersion != 0 && (p.from == 0 || h.BaseVersion < p.from) {
+	if h.LastVersion == 0 && !h.Pinned && !h.plan() && h.BaseVersion != 0 && (p.from == 0 || h.BaseVersion < p.from) {
 		p.from, p.since = h.BaseVersion, by
 	}
 }

@@ -206,7 +206,7 @@ func (s *Store) tryReserve(ctx context.Context, l *live, r *ReserveRequest, a *a
 			return broken(err)
 		}
 		s.renew(run, now)
-		t.refusal = o.refusal(r, run, pos)
+		t.refusal = o.refusal(r, pos)
 		return broken(putRec(tx, bRun, runKey(sid, run.ID), run))
 	})
 	if err == nil && woke {
@@ -321,7 +321,7 @@ func (s *Store) inFront(c *contest, run *runRec, a *asked, exclusive bool, o *ob
 }
 
 // refusal is the answer to a run that has to wait.
-func (o *obstacles) refusal(r *ReserveRequest, run *runRec, pos int) error {
+func (o *obstacles) refusal(r *ReserveRequest, pos int) error {
 	var f *fault.Error
 	if len(o.runs) > 0 {
 		b := o.runs[0]
@@ -332,7 +332,7 @@ func (o *obstacles) refusal(r *ReserveRequest, run *runRec, pos int) error {
 		f = fault.New(fault.ReservedConflict, "%s in the state %s is %s the run %s of %s for %s; its lease ends at %s%s",
 			b.Addresses[0], r.Ref.Name, verb, b.RunID, b.Actor, time.Duration(b.Age), b.LeaseExpiresAt.Format(time.RFC3339), andMore(len(o.all)-1)).
 			WithNext("wait for it (--wait 5m), or see it with: kl runs show %s --state %s; if its owner is gone: kl apply abort --apply-id %s", b.RunID, r.Ref.Name, b.RunID).
-			With("blocking_runs", o.runs)
+			With("blocking_runs", o.runs[:min(len(o.runs), maxListed)]).With("run_id", b.RunID)
 	} else {
 		f = fault.New(fault.ReservedConflict, "nothing of the state %s can be reserved in exclusive mode: %s", r.Ref.Name, o.text).
 			WithNext("wait for it (--wait 5m), or see it with: kl lock show %s", r.Ref.Name)
@@ -343,7 +343,7 @@ func (o *obstacles) refusal(r *ReserveRequest, run *runRec, pos int) error {
 	if pos > 0 {
 		f = f.With("queue_position", pos)
 	}
-	return f.With("kind", "reservation").With("run_id", run.ID).
+	return f.With("kind", "reservation").
 		With("conflicting_addresses", append([]string{}, o.all[:min(len(o.all), maxListed)]...)).With("conflicting_count", len(o.all))
 }
 
@@ -409,7 +409,8 @@ func (h *runHolder) lockInfo(now time.Time) wire.LockInfo {
 	more := andMore(len(first) - 3)
 	return wire.LockInfo{
 		ID: h.run.ID, Who: h.run.Actor, Operation: operationRun, Created: h.since.Format(time.RFC3339),
-		Info: fmt.Sprintf("a run reserves %s%s, %s by %s, lease until %s", strings.Join(first[:min(len(first), 3)], ", "), more, h.run.Session.describe(now), h.run.Status, h.run.LeaseEnds.Format(time.RFC3339)),
+		Info: fmt.Sprintf("a run reserves %s%s; %s; its lease ends at %s unless it is renewed", strings.Join(first[:min(len(first), 3)], ", "), more,
+			h.run.Session.describe(now), h.run.LeaseEnds.Format(time.RFC3339)),
 	}
 }
 

@@ -88,7 +88,7 @@ func (s *Store) listResources(ctx context.Context, ref Ref, q ResourceQuery, wit
 func resourceOf(i *tfstate.Instance, provider string) wire.Resource {
 	r := wire.Resource{
 		Address: i.Address(), Module: i.Resource.Module, Mode: i.Resource.Mode, Type: i.Resource.Type, Name: i.Resource.Name, Deposed: i.Deposed,
-		Provider: strings.Clone(provider), Dependencies: tfstate.Dependencies(i.Raw),
+		Provider: provider, Dependencies: tfstate.Dependencies(i.Raw),
 	}
 	switch i.Key.Kind {
 	case tfstate.KeyInt:

@@ -242,7 +242,7 @@ func describeRollback(out *wire.Rollback, p *plan) error {
 		if c.class != classInstance {
 			continue
 		}
-		config := configAddress(c.address)
+		config := ConfigAddress(c.address)
 		switch c.op {
 		case opAdd:
 			list(&out.Added, &out.Counts.Added, c.address)
@@ -271,9 +271,9 @@ func dependents(out *wire.Rollback, doc []byte, ours map[string]bool, touched ma
 		}
 		*list = append(*list, d)
 	}
-	err := oldTokens(doc, tfstate.Context{}, func(t *tfstate.Token) {
+	err := oldTokens(doc, func(t *tfstate.Token) {
 		if t.Kind == tfstate.CutResource {
-			there[configAddress(t.Resource.Address())] = true
+			there[ConfigAddress(t.Resource.Address())] = true
 			return
 		}
 		if t.Kind != tfstate.CutInstance {
@@ -301,7 +301,7 @@ func dependents(out *wire.Rollback, doc []byte, ours map[string]bool, touched ma
 // commitRollback judges a rollback and stores it, unless it is only to be told.
 func (s *Store) commitRollback(ctx context.Context, l *live, r *WriteRequest, p *plan, planned *stateRec, out *wire.Rollback) error {
 	w := &writing{r: r, p: p, ours: p.top, planned: planned, source: sourceRollback, rollback: &rolledBack{out.To, out.Address}}
-	err := s.commit.do(ctx, int(p.storedBytes), func(tx *bbolt.Tx) error {
+	judge := func(tx *bbolt.Tx) error {
 		w.out = Written{}
 		if err := s.judgeState(tx, w); err != nil {
 			return err
@@ -314,28 +314,34 @@ func (s *Store) commitRollback(ctx context.Context, l *live, r *WriteRequest, p 
 				WithNext("to go back to the other one on purpose: kl state allow %s --lineage; then kl rollback again", r.Ref.Name).
 				With("kind", "lineage").With("latest_serial", cur.Serial).With("latest_version", cur.Head)
 		}
-		if out.DryRun {
-			if err := s.judgeReserved(tx, w); err != nil {
-				return err
-			}
-			if _, err := s.judgeQuota(tx, w); err != nil {
-				return err
-			}
-			return errFound
-		}
-		return s.store(tx, w)
-	})
-	switch f := fault.Of(err); {
-	case errors.Is(err, errFound):
 		return nil
+	}
+	var err error
+	if out.DryRun {
+		err = s.view(func(tx *bbolt.Tx) error {
+			if err := judge(tx); err != nil {
+				return err
+			}
+			_, err := s.judgeQuota(tx, w)
+			return cmp.Or(s.judgeReserved(tx, w), err)
+		})
+	} else {
+		err = s.commit.do(ctx, int(p.storedBytes), func(tx *bbolt.Tx) error {
+			if err := judge(tx); err != nil {
+				return err
+			}
+			return s.store(tx, w)
+		})
+	}
+	switch f := fault.Of(err); {
 	case f != nil && f.Class() == fault.Quota: // there is no body that was sent and kept
 		return f.WithNext("see the limits with: kl quota remaining --state %s; ask who manages the environment for more, or roll back less: --address", r.Ref.Name)
 	case fault.Is(err, fault.ReservedConflict):
 		return f.WithNext("wait until the run has ended: kl runs --state %s; then roll back again", r.Ref.Name)
-	case err != nil:
+	case err != nil || out.DryRun:
 		return err
 	}
 	out.Version, out.Serial, out.QuotaWarnings = w.out.Version, w.out.Serial, w.out.Warnings
-	s.remember(l, p, w.sid, w.out.Version)
+	s.remember(l, p, w.sid, w.meta)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +28,9 @@ const (
 	maxEndedRuns = 100
 	// maxScopes bounds the addresses of one set.
 	maxScopes = 10000
+	// maxClaim is the size up to which such a set is kept in memory, ready to be
+	// searched; larger ones are read when they are needed.
+	maxClaim = 64 << 10
 )
 
 // runRec is a run. What it reserves is a reservationRec of its own: that is
@@ -110,32 +114,43 @@ func runPieceKey(sid uint64, id string, piece int) []byte {
 // no index.
 func newRunID(sid uint64) string { return auth.NewID("run_" + strconv.FormatUint(sid, 36) + "_") }
 
+var runForm = regexp.MustCompile(`^run_([0-9a-z]{1,13})_[0-9a-z]{12}$`)
+
+// runState is the state that a run's id tells; false: it is none.
 func runState(id string) (sid uint64, ok bool) {
-	rest, ok := strings.CutPrefix(id, "run_")
-	n, _, ok2 := strings.Cut(rest, "_")
-	sid, err := strconv.ParseUint(n, 36, 64)
-	return sid, ok && ok2 && err == nil && len(id) < 64
+	m := runForm.FindStringSubmatch(id)
+	if m == nil {
+		return 0, false
+	}
+	sid, err := strconv.ParseUint(m[1], 36, 64)
+	return sid, err == nil
 }
 
 func noRun(id string) *fault.Error {
 	return fault.New(fault.NotFound, "there is no run %.64q", id).WithNext("list the runs with: kl runs --state STATE")
 }
 
+// unknownRun is for the addresses that Terraform talks to: to it, not_found is
+// a state without a version, of which it would make all again.
+func unknownRun(id string) *fault.Error {
+	return fault.New(fault.UnknownRun, "there is no run %.64q", id)
+}
+
 // RunRef tells of which state a run is, and of which workspace. Code:
-// not_found.
+// unknown_run.
 func (s *Store) RunRef(_ context.Context, id string) (ref Ref, workspace string, err error) {
 	err = s.view(func(tx *bbolt.Tx) error {
 		sid, ok := runState(id)
 		if !ok || !has(tx, bRun, runKey(sid, id)) {
-			return noRun(id)
+			return unknownRun(id)
 		}
 		rec, ok, err := getRec[stateRec](tx, bState, u64(sid))
 		if err != nil || !ok {
-			return cmp.Or(err, error(noRun(id)))
+			return cmp.Or(err, error(unknownRun(id)))
 		}
 		env, ok, err := s.envs.get(tx, bEnvironment, []byte(rec.Environment))
 		if err != nil || !ok {
-			return cmp.Or(err, error(noRun(id)))
+			return cmp.Or(err, error(unknownRun(id)))
 		}
 		ref, workspace = Ref{rec.Environment, rec.Name}, env.WorkspaceID
 		return nil
@@ -146,8 +161,11 @@ func (s *Store) RunRef(_ context.Context, id string) (ref Ref, workspace string,
 // getRun reads a run of a state. A lease that is over has ended it, whether
 // that is written already or not.
 func (s *Store) getRun(tx *bbolt.Tx, sid uint64, id string) (*runRec, error) {
+	if of, ok := runState(id); !ok || of != sid {
+		return nil, noRun(id)
+	}
 	r, ok, err := getRec[runRec](tx, bRun, runKey(sid, id))
-	if err == nil && (!ok || strings.IndexByte(id, 0) >= 0) {
+	if err == nil && !ok {
 		err = noRun(id)
 	}
 	if err != nil {
@@ -198,6 +216,15 @@ func (r *runRec) going(ref Ref) error {
 		WithNext("begin another one: kl apply --orchestrated").With("kind", "reservation").With("run_id", r.ID).With("run_status", r.Status)
 }
 
+// reservationOf reads what a run has reserved; false means that it has ended.
+// The record is shared and must not be changed.
+func (s *Store) reservationOf(tx *bbolt.Tx, k []byte) (*reservationRec, bool, error) {
+	if len(peek(tx, bReservation, k)) > maxClaim {
+		return getRec[reservationRec](tx, bReservation, k)
+	}
+	return s.claims.get(tx, bReservation, k)
+}
+
 // eachRun calls f for the runs of a state, those that have ended too.
 func (s *Store) eachRun(tx *bbolt.Tx, sid uint64, f func(r *runRec) error) error {
 	return eachKV(tx, bRun, u64(sid), func(k, _ []byte) (bool, error) {
@@ -216,7 +243,7 @@ func (s *Store) eachRun(tx *bbolt.Tx, sid uint64, f func(r *runRec) error) error
 // whose lease is over is among them, with the status expired.
 func (s *Store) eachLive(tx *bbolt.Tx, sid uint64, f func(r *runRec, res *reservationRec) error) error {
 	return eachKV(tx, bReservation, u64(sid), func(k, _ []byte) (bool, error) {
-		res, _, err := s.claims.get(tx, bReservation, slices.Clone(k))
+		res, _, err := s.reservationOf(tx, slices.Clone(k))
 		if err != nil {
 			return false, err
 		}
@@ -228,7 +255,8 @@ func (s *Store) eachLive(tx *bbolt.Tx, sid uint64, f func(r *runRec, res *reserv
 	})
 }
 
-// holders returns the runs that hold reservations.
+// holders returns the runs that hold reservations, in the order in which they
+// got them.
 func (s *Store) holders(tx *bbolt.Tx, sid uint64) (out []*runHolder, err error) {
 	err = s.eachLive(tx, sid, func(r *runRec, res *reservationRec) error {
 		if !r.holds() {
@@ -240,13 +268,14 @@ func (s *Store) holders(tx *bbolt.Tx, sid uint64) (out []*runHolder, err error) 
 		out = append(out, h)
 		return err
 	})
+	slices.SortFunc(out, func(a, b *runHolder) int { return a.since.Compare(b.since) })
 	return out, err
 }
 
 // StartRun begins a run on the head of a state. Codes: workspace_suspended,
-// state_archived, state_deleted, parameter_invalid for a state that cannot be
-// looked into, busy, reservation_conflict when the state has no version yet
-// and another run is to make the first.
+// state_archived, state_deleted, state_opaque, parameter_invalid, busy,
+// reservation_conflict when the state has no version yet and another run is to
+// make the first.
 func (s *Store) StartRun(ctx context.Context, by Actor, ref Ref, q wire.RunRequest) (wire.Run, error) {
 	var out wire.Run
 	if err := checkName(ref.Name); err != nil {
@@ -317,7 +346,7 @@ func (s *Store) mayStart(tx *bbolt.Tx, sid uint64, ref Ref, rec *stateRec) error
 		return err
 	}
 	if rec.Opaque {
-		return fault.New(fault.ParameterInvalid, "the state %s cannot be looked into (it is encrypted, or of another version than 4), so that parts of it cannot be reserved", ref.Name).
+		return fault.New(fault.StateOpaque, "the state %s is encrypted, or of another form than Terraform's version 4, so that parts of it cannot be reserved", ref.Name).
 			WithNext("plan and apply all of it: terraform apply")
 	}
 	n := 0
@@ -382,7 +411,7 @@ func (s *Store) wireRun(tx *bbolt.Tx, sid uint64, ref Ref, rec *stateRec, r *run
 		Checkpoints: r.Session.Checkpoints, LastCheckpoint: r.Session.LastCheckpoint, LastVersion: r.Session.LastVersion, HeadVersion: rec.Head,
 		Moved: []string{}, EndedAt: r.EndedAt, EndedBy: r.EndedBy, EndReason: r.EndReason,
 	}
-	res, ok, err := s.claims.get(tx, bReservation, runKey(sid, r.ID))
+	res, ok, err := s.reservationOf(tx, runKey(sid, r.ID))
 	if err != nil {
 		return w, err
 	}

@@ -22,13 +22,25 @@ import (
 
 // RunState opens what a run sees: its base, or its own last write. It renews
 // the lease without waiting for the disk. Codes: not_found when there is no
-// version yet, lock_foreign, reservation_conflict when the run has ended,
-// state_deleted.
+// version yet, unknown_run, lock_foreign, reservation_conflict when the run has
+// ended, state_deleted.
 func (s *Store) RunState(ctx context.Context, by Actor, ref Ref, id string) (*Snapshot, error) {
+	for range maxAttempts {
+		snap, again, err := s.runState(ctx, by, ref, id)
+		if !again {
+			return snap, err
+		}
+	}
+	return nil, fault.New(fault.Busy, "the run %s writes too quickly to be read", id)
+}
+
+// runState is one attempt at RunState; again says that the run has gone on from
+// the version that it was to be read from, which may be pruned since.
+func (s *Store) runState(ctx context.Context, by Actor, ref Ref, id string) (_ *Snapshot, again bool, err error) {
 	var r *runRec
-	var rec *stateRec
+	var lineage string
 	var diff []byte
-	err := s.view(func(tx *bbolt.Tx) error {
+	err = s.view(func(tx *bbolt.Tx) error {
 		sid, st, err := find(tx, ref)
 		if err != nil {
 			return err
@@ -36,7 +48,7 @@ func (s *Store) RunState(ctx context.Context, by Actor, ref Ref, id string) (*Sn
 		if st.Lifecycle == lifecycleDeleted {
 			return deleted(ref, st)
 		}
-		rec = st
+		lineage = st.Lineage
 		if r, err = s.getRun(tx, sid, id); err != nil {
 			return err
 		}
@@ -46,37 +58,52 @@ func (s *Store) RunState(ctx context.Context, by Actor, ref Ref, id string) (*Sn
 		diff, err = readView(tx, sid, r)
 		return err
 	})
+	if fault.Is(err, fault.NotFound) {
+		err = unknownRun(id)
+	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	s.heard(ref, id)
 	if r.View.Version == 0 {
-		return nil, noState(ref)
+		return nil, false, noState(ref)
 	}
-	snap, err := s.open(ctx, ref, strconv.FormatUint(r.View.Version, 10), true)
+	base, err := s.open(ctx, ref, strconv.FormatUint(r.View.Version, 10), true)
+	if fault.Is(err, fault.NotFound) {
+		return nil, true, nil
+	}
 	if err != nil || diff == nil {
-		return snap, err
+		return base, false, err
 	}
-	defer snap.Close()
-	if err := s.flight.Acquire(ctx, snap.Bytes+r.View.Bytes); err != nil {
+	defer base.Close()
+	snap, err := s.patched(ctx, base, diff, r)
+	if err == nil {
+		snap.Lineage = lineage
+	}
+	return snap, false, err
+}
+
+// patched is what a run sees where that differs from its version.
+func (s *Store) patched(ctx context.Context, base *Snapshot, diff []byte, r *runRec) (*Snapshot, error) {
+	room := base.Bytes + r.View.Bytes
+	if err := s.flight.Acquire(ctx, room); err != nil {
 		return nil, err
 	}
-	room := snap.Bytes + r.View.Bytes
-	old := sliceWriter(make([]byte, 0, snap.Bytes))
-	_, err = snap.WriteTo(&old)
+	old := sliceWriter(make([]byte, 0, base.Bytes))
+	_, err := base.WriteTo(&old)
 	var own []byte
 	if err == nil {
 		own, err = applyDiff(old, diff, r.View.Bytes)
 	}
 	if sum := sha256.Sum256(own); err == nil && !bytes.Equal(sum[:], r.View.SHA256) {
-		err = fmt.Errorf("%w: the view of the run %s has other bytes than were sent", errDamaged, id)
+		err = fmt.Errorf("%w: the view of the run %s has other bytes than were sent", errDamaged, r.ID)
 	}
 	if err != nil {
 		s.flight.Release(room)
 		return nil, err
 	}
 	return &Snapshot{
-		Version: wire.Version{Version: r.Session.LastVersion, Serial: r.Serial, Lineage: rec.Lineage, Bytes: r.View.Bytes, SHA256: hex.EncodeToString(r.View.SHA256)},
+		Version: wire.Version{Version: r.Session.LastVersion, Serial: r.Serial, Bytes: r.View.Bytes, SHA256: hex.EncodeToString(r.View.SHA256)},
 		write:   func(w io.Writer) error { _, err := w.Write(own); return err },
 		close:   func() { s.flight.Release(room) },
 	}, nil
@@ -315,7 +342,7 @@ func (s *Store) judgeWriteSet(tx *bbolt.Tx, w *writing) error {
 		return refuse(fault.New(fault.ReservedConflict, "what the run %s sent to the state %s cannot be looked into, so that nobody can tell what it changes", run.ID, w.r.Ref.Name).
 			WithNext("abort the run (kl apply abort --apply-id %s) and apply without --orchestrated", run.ID), nil)
 	}
-	res, ok, err := s.claims.get(tx, bReservation, runKey(w.sid, run.ID))
+	res, ok, err := s.reservationOf(tx, runKey(w.sid, run.ID))
 	if err != nil || !ok {
 		return cmp.Or(err, fmt.Errorf("%w: the run %s is live and has no reservation record", errRecord, run.ID))
 	}

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"strings"
+
 	"kl/fault"
 	"kl/tfstate"
 )
@@ -8,6 +10,7 @@ import (
 // scope is a part of a state that a request names; nil is all of it.
 type scope struct {
 	text  string
+	first string // its first step without a key, with which all begins that it covers
 	parts tfstate.Scope
 }
 
@@ -22,7 +25,12 @@ func parseScope(address string) (*scope, error) {
 		return nil, fault.New(fault.ParameterInvalid, "%.200q is not the address of an instance, a resource or a module", address).
 			WithNext(`write it as Terraform does: aws_instance.web, aws_instance.web[0], module.net["a"]; quote it for the shell`)
 	}
-	return &scope{address, parts}, nil
+	first, _, _ := strings.Cut(address, "[")
+	if rest, ok := strings.CutPrefix(first, "module."); ok {
+		name, _, _ := strings.Cut(rest, ".")
+		first = "module." + name
+	}
+	return &scope{address, first, parts}, nil
 }
 
 // covers reports whether an element is within the scope. Outputs and check
@@ -31,8 +39,8 @@ func (s *scope) covers(e element) bool {
 	if s == nil {
 		return true
 	}
-	if e.class != classInstance {
-		return false
+	if e.class != classInstance || !strings.HasPrefix(e.address, s.first) {
+		return false // to parse all addresses would take much longer
 	}
 	if e.address == s.text {
 		return true

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"kl/fault"
@@ -98,11 +99,17 @@ func TestTagNames(t *testing.T) {
 			t.Errorf("tag %q: %v", tag, err)
 		}
 	}
-	for i := range 996 {
-		if _, err := f.s.SetTag(ctx, f.actor, ref, fmt.Sprintf("t%d", i), "1"); err != nil {
-			t.Fatal(err)
-		}
+	var all sync.WaitGroup
+	for k := range 32 { // at the same time they share transactions
+		all.Go(func() {
+			for i := k; i < 996; i += 32 {
+				if _, err := f.s.SetTag(ctx, f.actor, ref, fmt.Sprintf("t%d", i), "1"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
+	all.Wait()
 	if _, err := f.s.SetTag(ctx, f.actor, ref, "onemore", "1"); !fault.Is(err, fault.ParameterInvalid) {
 		t.Errorf("tag number 1001: %v", err)
 	}

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// own makes a file that this process holds until it closes it, or dies.
+// own makes a file that this process, and those that it hands the file to, hold
+// until they close it, or die.
 func own(path string) (*os.File, error) {
 	// under another name until it is held, so that nobody takes it before
 	made := path + ".new"

@@ -1,6 +1,7 @@
 package tfstate_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -109,4 +110,44 @@ func TestDiffMembers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzDiffAttributes compares attributes of any form: the same differ in
+// nothing, both directions tell of the same paths, and no value is told plainly
+// at or below a path that either side calls sensitive.
+func FuzzDiffAttributes(f *testing.F) {
+	f.Add([]byte(`{"a":{"b":[1,2]},"p":"x"}`), []byte(`{"a":{"b":[1,3,4]},"p":"y"}`), "p")
+	f.Add([]byte(`{"l":[{"x":1}],"m":{"a/b":null}}`), []byte(`{"l":{"x":1}}`), "l")
+	f.Add([]byte(`null`), []byte(`{"":[[]]}`), "")
+	f.Fuzz(func(t *testing.T, a, b []byte, secret string) {
+		quoted, err := json.Marshal(secret)
+		if err != nil || !json.Valid(a) || !json.Valid(b) {
+			return
+		}
+		wrap := func(attrs []byte, sensitive string) string {
+			return `{"attributes":` + strings.TrimSpace(string(attrs)) + `,"sensitive_attributes":` + sensitive + `}`
+		}
+		marked := `[[{"type":"get_attr","value":` + string(quoted) + `}]]`
+		before, after := wrap(a, `[]`), wrap(b, marked)
+		if !json.Valid([]byte(before)) || !json.Valid([]byte(after)) {
+			return // nested too deeply now
+		}
+		if got := told(tfstate.DiffAttributes, after, after); got != "" {
+			t.Fatalf("the same differ: %s", got)
+		}
+		forwards, backwards := told(tfstate.DiffAttributes, before, after), told(tfstate.DiffAttributes, after, before)
+		if strings.Count(forwards, "\n") != strings.Count(backwards, "\n") {
+			t.Fatalf("forwards\n%s\nbackwards\n%s", forwards, backwards)
+		}
+		var name string
+		if err := json.Unmarshal(quoted, &name); err != nil {
+			t.Fatal(err)
+		}
+		tfstate.DiffAttributes([]byte(before), []byte(after), func(d tfstate.Difference) {
+			if !d.Sensitive && len(name) > 0 && (d.Path == name || strings.HasPrefix(d.Path, name+".") || strings.HasPrefix(d.Path, name+"[")) && !strings.ContainsAny(name, ".[") {
+				t.Fatalf("%s is told plainly", d.Path)
+			}
+		})
+		tfstate.DiffMembers([]byte(before), []byte(after), func(tfstate.Difference) {})
+	})
 }

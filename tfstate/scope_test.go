@@ -11,10 +11,7 @@ import (
 	"kl/tfstate"
 )
 
-func scope(t interface {
-	Helper()
-	Fatalf(string, ...any)
-}, a string) tfstate.Scope {
+func scope(t rapid.TB, a string) tfstate.Scope {
 	t.Helper()
 	s, err := tfstate.ParseScope(a)
 	if err != nil {

@@ -20,3 +20,9 @@ variable "revision" {
   type        = number
   default     = 1
 }
+
+variable "side_seconds" {
+  description = "How long each of the two links in left.tf, and in right.tf, takes; 0 leaves them out."
+  type        = number
+  default     = 0
+}
