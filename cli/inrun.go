@@ -23,16 +23,18 @@ import (
 // run does, and what it writes is merged into the state at once.
 type inRun struct {
 	*tfRun
-	as      *client.Client // whose credentials the run and the client use
-	at      terraform.At   // but for the address
-	scope   *terraform.Scope
-	tool    string // the client's name and version
-	reason  string
-	run     wire.Run
-	scratch *terraform.Scratch
-	planned *terraform.Plan
-	verdict *verdict
-	tell    *progress
+	as     *client.Client // whose credentials the run and the client use
+	at     terraform.At   // but for the address
+	scope  *terraform.Scope
+	tool   string // the client's name and version
+	reason string
+	// deadline is until when others are waited for.
+	deadline time.Time
+	run      wire.Run
+	scratch  *terraform.Scratch
+	planned  *terraform.Plan
+	verdict  *verdict
+	tell     *progress
 
 	passed chan os.Signal // interrupts for the client
 	done   chan struct{}  // closed when all is over
@@ -47,13 +49,13 @@ const maxBeat = 15 * time.Second
 
 // newInRun begins a run and makes the client ready in it. Where err is nil the
 // caller calls end and then close.
-func (a *app) newInRun(ctx context.Context, f terraformFlags, s *scopeFlags, theirs []string, reason string) (_ *inRun, err error) {
+func (a *app) newInRun(ctx context.Context, f terraformFlags, s *scopeFlags, theirs []string, reason string, wait time.Duration) (_ *inRun, err error) {
 	tf, err := a.newRun(ctx, f, theirs)
 	if err != nil {
 		return nil, err
 	}
 	r := &inRun{
-		tfRun: tf, reason: reason, done: make(chan struct{}),
+		tfRun: tf, reason: reason, deadline: a.env.Now().Add(wait), done: make(chan struct{}),
 		tell: &progress{w: a.env.Stderr, live: terminal(a.env.Stderr) && !a.asJSON},
 	}
 	defer func() {
@@ -76,6 +78,9 @@ func (a *app) newInRun(ctx context.Context, f terraformFlags, s *scopeFlags, the
 		return nil, err
 	}
 	if r.scope, err = s.resolve(a, isTofu(r.tool)); err != nil {
+		return nil, err
+	}
+	if err := terraform.CheckBackend(a.env.Dir); err != nil {
 		return nil, err
 	}
 	if err := r.credentials(ctx); err != nil {
@@ -159,8 +164,7 @@ func (r *inRun) setRun(run wire.Run) {
 
 // begin starts a run, and readies a data directory that points the client at it.
 func (r *inRun) begin(ctx context.Context) error {
-	t := r.target
-	run, err := r.as.StartRun(ctx, t.environment, t.state, wire.RunRequest{Actor: actor(), Reason: r.reason})
+	run, err := r.startRun(ctx)
 	if err != nil {
 		return err
 	}
@@ -183,6 +187,23 @@ func (r *inRun) begin(ctx context.Context) error {
 		err = r.explain(ctx, "init")
 	}
 	return err
+}
+
+// startRun starts a run. Of a state that has no version yet there can only be
+// one, which the others wait for.
+func (r *inRun) startRun(ctx context.Context) (wire.Run, error) {
+	t := r.target
+	for {
+		run, err := r.as.StartRun(ctx, t.environment, t.state, wire.RunRequest{Actor: actor(), Reason: r.reason})
+		if !fault.Is(err, fault.ReservedConflict) || !r.app.env.Now().Before(r.deadline) {
+			return run, err
+		}
+		r.before = client.RequestID(err)
+		r.tell.set("waiting: %s", err)
+		if err := pause(ctx, time.Second); err != nil {
+			return run, err
+		}
+	}
 }
 
 func onVersion(r wire.Run) string {
@@ -243,12 +264,6 @@ func (r *inRun) beat(ctx context.Context, run wire.Run) {
 	})
 }
 
-func (r *inRun) lostErr() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.lost
-}
-
 // end ends the run as err says, and returns err, or what kept it from ending.
 func (r *inRun) end(ctx context.Context, err error) error {
 	select {
@@ -275,8 +290,8 @@ func (r *inRun) end(ctx context.Context, err error) error {
 	if r.scratch != nil {
 		err = errors.Join(err, r.scratch.Close())
 	}
-	if lost := r.lost; lost != nil && err != nil {
-		return lost
+	if lost := r.lost; lost != nil && err != nil && !fault.Is(err, fault.ReservedConflict) {
+		return lost // else err tells of the write that was refused for it
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -29,7 +30,7 @@ func (a *app) planInRun(cmd *cobra.Command, f terraformFlags, s scopeFlags, out 
 	if _, operand := take(opts, ""); operand != nil {
 		return usage(cmd, "kl plan takes no argument %q", operand.value)
 	}
-	r, err := a.newInRun(ctx, f, &s, theirs, "kl plan")
+	r, err := a.newInRun(ctx, f, &s, theirs, "kl plan", 0)
 	if err != nil {
 		return err
 	}
@@ -48,12 +49,8 @@ func (a *app) planInRun(cmd *cobra.Command, f terraformFlags, s scopeFlags, out 
 		if err := a.printJSON(sp); err != nil {
 			return err
 		}
-	} else if err := a.printf("%s", r.summary()); err != nil {
+	} else if err := cmp.Or(a.printf("%s", r.summary()), r.show(r.verdict)); err != nil {
 		return err
-	} else if q := r.verdict.Quota; q != nil {
-		if err := a.printVerdict(r.target.state, *q); err != nil {
-			return err
-		}
 	}
 	if e := outsideErr(outside(r.scope, r.planned)); e != nil {
 		a.note("warning: %s; kl apply would refuse that", e)
@@ -88,7 +85,7 @@ func (a *app) applyInRun(cmd *cobra.Command, f applyFlags, theirs []string) (err
 	if f.wait < 0 {
 		return usage(cmd, "--wait must not be negative")
 	}
-	r, err := a.newInRun(ctx, f.terraformFlags, &s, theirs, "kl apply")
+	r, err := a.newInRun(ctx, f.terraformFlags, &s, theirs, "kl apply", f.wait)
 	if err != nil {
 		return err
 	}
@@ -141,7 +138,6 @@ func (r *inRun) apply(ctx context.Context, f applyFlags, sp *spec) error {
 	_, approve := take(r.opts, "auto-approve")
 	yes := f.yes || approve.on()
 	r.confirms = !yes
-	deadline := r.app.env.Now().Add(f.wait)
 	agreed := map[terraform.Change]bool{}
 	for range maxReplans {
 		if err := r.makePlan(ctx); err != nil {
@@ -150,7 +146,7 @@ func (r *inRun) apply(ctx context.Context, f applyFlags, sp *spec) error {
 		if err := r.mayApply(ctx, sp, yes, agreed); err != nil || !r.verdict.Changes {
 			return err
 		}
-		ready, err := r.reserve(ctx, deadline)
+		ready, err := r.reserve(ctx)
 		if err != nil {
 			return err
 		}
@@ -168,8 +164,8 @@ func (r *inRun) mayApply(ctx context.Context, sp *spec, yes bool, agreed map[ter
 	if !r.verdict.Changes {
 		return nil
 	}
-	if q := r.verdict.Quota; q != nil && !r.app.asJSON {
-		if err := r.app.printVerdict(r.target.state, *q); err != nil {
+	if !r.app.asJSON {
+		if err := r.show(r.verdict); err != nil {
 			return err
 		}
 	}
@@ -218,13 +214,13 @@ func changeLines(list []terraform.Change) string {
 // reserve reserves what the plan writes and relies on. False means that others
 // have changed some of it since the run looked: the run now sees that, and the
 // plan has to be made again.
-func (r *inRun) reserve(ctx context.Context, deadline time.Time) (ready bool, err error) {
+func (r *inRun) reserve(ctx context.Context) (ready bool, err error) {
 	if len(r.planned.Write)+len(r.planned.Read) == 0 {
 		return true, nil // outputs alone, which nobody reserves
 	}
 	for first := true; ; first = false {
 		asked := r.app.env.Now()
-		left := max(deadline.Sub(asked), 0)
+		left := max(r.deadline.Sub(asked), 0)
 		q := wire.ReserveRequest{WriteSet: r.planned.Write, ReadSet: r.planned.Read}
 		if !first { // the first answer comes at once, so that the user knows who is in the way
 			q.Wait = wire.Duration(left)
@@ -233,10 +229,11 @@ func (r *inRun) reserve(ctx context.Context, deadline time.Time) (ready bool, er
 		if err == nil {
 			return r.reserved(ctx, run)
 		}
-		if r.before = client.RequestID(err); !waits(err) || left == 0 {
+		away := fault.ClassOf(err) == fault.Unavailable // a server that restarts knows the run again
+		if r.before = client.RequestID(err); !away && !waits(err) || left == 0 {
 			return false, notApplied(err)
 		}
-		if r.run.Status != wire.RunPlanning {
+		if !away && r.run.Status != wire.RunPlanning {
 			return false, r.beginAgain(ctx)
 		}
 		r.tell.set("%s", ahead(err))
@@ -244,13 +241,20 @@ func (r *inRun) reserve(ctx context.Context, deadline time.Time) (ready bool, er
 			continue
 		}
 		// a server that answers at once is not asked without a pause
-		pause := time.NewTimer(max(0, time.Second-r.app.env.Now().Sub(asked)))
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return false, ctx.Err()
-		case <-pause.C:
+		if err := pause(ctx, time.Second-r.app.env.Now().Sub(asked)); err != nil {
+			return false, err
 		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(max(0, d))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
 	}
 }
 
@@ -356,13 +360,24 @@ func (r *inRun) applyPlan(ctx context.Context) error {
 	code, err := r.tfRun.run(ctx, c, applyArgs(r.opts, r.planFile())...)
 	stdout.stop()
 	stderr.stop()
-	if lost := r.lostErr(); lost != nil {
-		return lost
-	}
 	if err == nil && code != 0 {
 		err = fmt.Errorf("%s apply ended with exit code %d", filepath.Base(c.Path), code)
 	}
-	return err
+	return r.kept(err)
+}
+
+// kept tells where what was built is, when the server has refused to store it.
+func (r *inRun) kept(err error) error {
+	e := fault.Of(err)
+	if e == nil {
+		return err
+	}
+	id, _ := e.Details["refused_write"].(string)
+	if id == "" || strings.Contains(e.Next, "kl recover") {
+		return err
+	}
+	told := *e
+	return told.WithNext("what was built and could not be stored is kept: kl recover show %s --state %s; bring it in with: kl recover merge %s --state %s", id, r.target.state, id, r.target.state)
 }
 
 // report tells what came of it.

@@ -96,7 +96,7 @@ func (r *tfRun) plan(ctx context.Context, file string, args []string) (*verdict,
 		file = r.planFile()
 		c.Stdout = hiding{c.Stdout, file}
 	}
-	if r.asks() && (r.typed() || !r.confirms) {
+	if r.asks() && !r.confirms {
 		c.Stdin = r.input
 	}
 	args = append([]string{"plan", "-out=" + file, "-detailed-exitcode"}, args...)

@@ -148,8 +148,9 @@ type tfRun struct {
 	tmp     string   // a directory for the plan, which holds secrets
 	shown   []byte   // JSON of the plan that was judged last
 	close   func()
-	// confirms says that a question will follow the plan: what comes through a
-	// pipe is its answer.
+	// confirms says that a question will follow the plan. What comes through a
+	// pipe is its answer: a client takes more of a pipe than it needs, and the
+	// rest is lost.
 	confirms bool
 }
 
@@ -188,6 +189,8 @@ func (a *app) newRun(ctx context.Context, f terraformFlags, theirs []string) (*t
 		_ = os.RemoveAll(r.tmp) // nothing that could be done about it
 	}
 	r.command.Path, r.command.Interrupts = bin, interrupts
+	r.command.Keyboard = terminalOf(a.env.Stdin)
+	r.command.Terminal = r.command.Keyboard != nil || terminal(a.env.Stdout) || terminal(a.env.Stderr)
 	r.command.Stdout, r.command.Stderr = a.env.Stdout, a.env.Stderr
 	if a.asJSON {
 		r.command.Stdout = a.env.Stderr // standard output has the answer and nothing else
@@ -213,11 +216,12 @@ func (r *tfRun) find(ctx context.Context) {
 	r.target = t
 }
 
-// typed reports whether a person types the input. Of what comes through a pipe
-// a client takes more than it needs, and the rest is lost to who comes next.
-func (r *tfRun) typed() bool {
-	f, ok := r.app.env.Stdin.(*os.File)
-	return ok && terminal(f)
+// terminalOf is r where that is a terminal, else nil.
+func terminalOf(r io.Reader) *os.File {
+	if f, ok := r.(*os.File); ok && terminal(f) {
+		return f
+	}
+	return nil
 }
 
 // asks reports whether terraform may ask for what it misses.

@@ -114,6 +114,7 @@ func TestScopedApplyWaitsItsTurn(t *testing.T) {
 	await(t, "a place in the queue", func() bool {
 		return slices.ContainsFunc(s.runs(true), func(r wire.Run) bool { return r.Waiting && r.QueuePosition == 1 })
 	}, q.out.String)
+	s.restart(true) // runs, reservations and the queue are in the file
 	ana.openGate("slow")
 	wantDone(t, p.result(clientPatience))
 	b := q.result(clientPatience)
@@ -123,6 +124,58 @@ func TestScopedApplyWaitsItsTurn(t *testing.T) {
 		t.Errorf("the waiter read %q, want the winner's value", got)
 	}
 	ben.wantNoChanges()
+}
+
+// Of a state without a version one run makes the first, and the others wait.
+func TestFirstScopedApplies(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	ana, ben := initWorkdir(t, httpBackend, s.envFor("ana", "prod")), initWorkdir(t, httpBackend, s.envFor("ben", "prod"))
+	give(map[string]string{"ana.tf": gate("ana", "1"), "ben.tf": item("ben", "2")}, ana, ben)
+	a := ana.startKL(inRun("-f", "ana.tf")...)
+	ana.awaitGate("ana", a)
+	ben.wantKL(2, inRun("-f", "ben.tf"), "has no version yet, and the run "+s.theRun().ID)
+	b := ben.startKL(inRun("-f", "ben.tf", "--wait", "1m")...)
+	b.awaitOutput("waiting: the state prod has no version yet")
+	ana.openGate("ana")
+	wantDone(t, a.result(clientPatience), b.result(clientPatience))
+	wantNames(t, s.pull("prod"), "ana", "ben")
+	ana.wantNoChanges()
+}
+
+// A run that holds something does not wait for more: when its new plan needs
+// what others hold it gives back all it has, and gets in line for all of it.
+func TestScopedApplyBeginsAgain(t *testing.T) {
+	t.Parallel()
+	s, ana, ben := crew(t, item("shared", `"one"`))
+	eve := initWorkdir(t, httpBackend, s.envFor("eve", "prod"))
+	ana.write("main.tf", httpBackend+item("shared", `"two"`)+gate("slow", "terraform_data.shared.output"))
+	eve.write("main.tf", httpBackend+"resource \"terraform_data\" \"extra\" {\n  count = 1\n"+strings.SplitN(gate("extra", "null"), "\n", 3)[2])
+	// what ben's file has depends on what ana makes of the shared resource
+	ben.write("main.tf", httpBackend+"resource \"terraform_data\" \"shared\" {\n  input = \"one\"\n  lifecycle {\n    ignore_changes = [input]\n  }\n}\n")
+	ben.write("ben.tf", item("ben", "terraform_data.shared.output")+"resource \"terraform_data\" \"extra\" {\n  count = terraform_data.shared.output == \"two\" ? 1 : 0\n}\n")
+
+	a := ana.startKL(inRun("-f", "main.tf")...)
+	ana.awaitGate("slow", a)
+	e := eve.startKL(inRun("-f", "main.tf")...)
+	eve.awaitGate("extra", e)
+	b := ben.startKL(inRun("-f", "ben.tf", "--wait", "2m")...)
+	b.awaitOutput("waiting: run ")
+	await(t, "ben's place in the queue", func() bool {
+		return slices.ContainsFunc(s.runs(true), func(r wire.Run) bool { return r.Waiting })
+	}, b.out.String)
+	ana.openGate("slow")
+	wantDone(t, a.result(clientPatience))
+	b.awaitOutput("all that was reserved is given back")
+	if got := len(s.runs(true)); got > 2 {
+		t.Errorf("%d runs go on, want eve's and ben's second", got)
+	}
+	eve.openGate("extra")
+	wantDone(t, e.result(clientPatience), b.result(clientPatience))
+	if got := input(t, s.pull("prod"), "ben"); got != "two" {
+		t.Errorf("ben read %q, want ana's value", got)
+	}
+	wantNames(t, s.pull("prod"), "shared", "slow", "ben", "extra")
 }
 
 // A runner that is killed leaves what it has built in the state, as its client
@@ -173,7 +226,7 @@ func TestAbortedOrchestratedApply(t *testing.T) {
 	if a.code != 2 {
 		t.Errorf("exit %d, want 2\n%s", a.code, a.out)
 	}
-	wantText(t, a.out, "is aborted", "wrong branch")
+	wantText(t, a.out, "is aborted", "wrong branch", "kl recover")
 	if v := s.head("prod").Version; v != before {
 		t.Errorf("the head is version %d, want %d as before the abort", v, before)
 	}

@@ -130,14 +130,9 @@ func unmarshal(b []byte, v any) error {
 	if err := json.Unmarshal(b, &members); err != nil || members == nil {
 		return notJSON(err)
 	}
-	known := memberNames(reflect.TypeOf(v).Elem())
-	var unknown []string
-	for name := range members {
-		if !slices.Contains(known, name) {
-			unknown = append(unknown, name)
-		}
-	}
-	if len(unknown) > 0 {
+	t := reflect.TypeOf(v).Elem()
+	known := memberNames(t)
+	if unknown := unknownMembers(t, members); len(unknown) > 0 {
 		slices.Sort(unknown)
 		return fault.New(fault.ParameterInvalid, "the body has members that are not known here: %s", short(strings.Join(unknown, ", "))).
 			With("unknown_members", unknown).WithNext("known are: %s", strings.Join(known, ", "))
@@ -146,6 +141,35 @@ func unmarshal(b []byte, v any) error {
 		return notJSON(err)
 	}
 	return nil
+}
+
+// unknownMembers are those that a struct does not have, also those of objects
+// within it, as "object.member".
+func unknownMembers(t reflect.Type, members map[string]json.RawMessage) []string {
+	types := map[string]reflect.Type{}
+	for f := range fields(t) {
+		types[f.name] = f.typ
+	}
+	var unknown []string
+	for name, raw := range members {
+		ft, known := types[name]
+		if !known {
+			unknown = append(unknown, name)
+			continue
+		}
+		ft, object := objectType(ft)
+		if !object {
+			continue
+		}
+		var inner map[string]json.RawMessage
+		if json.Unmarshal(raw, &inner) != nil {
+			continue // no object: told when it is decoded
+		}
+		for _, u := range unknownMembers(ft, inner) {
+			unknown = append(unknown, name+"."+u)
+		}
+	}
+	return unknown
 }
 
 func notJSON(err error) error {
@@ -163,11 +187,26 @@ func notJSON(err error) error {
 	return f
 }
 
-// memberNames are the JSON members of a struct, those of embedded ones too.
+// objectType is the struct that a member is read into, if it is one; what reads
+// itself also judges itself.
+func objectType(t reflect.Type) (reflect.Type, bool) {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t, t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
+}
+
+// memberNames are the JSON members of a struct, those of embedded ones too, and
+// those of objects within it as "object.member".
 func memberNames(t reflect.Type) []string {
 	var out []string
 	for f := range fields(t) {
 		out = append(out, f.name)
+		if inner, object := objectType(f.typ); object {
+			for _, name := range memberNames(inner) {
+				out = append(out, f.name+"."+name)
+			}
+		}
 	}
 	return out
 }

@@ -15,7 +15,7 @@ import (
 
 // maxPlanBody bounds the JSON of a plan. Larger ones are counted by the one who
 // has them (kl quota check does), and asked about as a number.
-const maxPlanBody = 64 << 20
+const maxPlanBody = 16 << 20
 
 // quotaRoutes tell what a state may hold.
 func quotaRoutes() []Route {

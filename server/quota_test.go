@@ -93,6 +93,10 @@ func TestOwnLimitsTakeAnAdmin(t *testing.T) {
 			t.Errorf("%s: got %d %s", name, a.Status, a.Body)
 		}
 	}
+	if a := x.s.Do(x.as("ana"), "PATCH", url, []byte(`{"quota":{"hardlimit":7}}`)); a.Status != 400 ||
+		!strings.Contains(a.Problem().Detail, "not known here: quota.hardlimit") || !strings.Contains(a.Problem().NextStep, "quota.hard_limit") {
+		t.Errorf("a mistyped limit: %d %s", a.Status, a.Body)
+	}
 	want(t, "lock mode by a writer", x.s.Do(robot, "PATCH", url, []byte(`{"lock_mode":"optimistic"}`)), 200)
 	a := x.s.Do(x.as("ana"), "PATCH", url, patch)
 	var st struct {

@@ -1,7 +1,8 @@
 // Package terraform deals with Terraform and OpenTofu on this machine. It finds
 // out what they have been told about their state (the http backend's address and
 // credentials in the environment, in an initialised directory, and in the
-// configuration), and runs them as a shell would.
+// configuration), which part of a configuration files declare, and what a saved
+// plan writes and relies on; and it runs them as a shell would.
 package terraform
 
 import (

@@ -47,17 +47,24 @@ func Find(name string, getenv func(string) string) (string, error) {
 // Command runs terraform or tofu in one directory, as a shell would: with its
 // own environment and streams. It is a value that may be copied and changed.
 //
-// The client runs in a process group of its own, so that a Ctrl-C at the
-// terminal comes to it once and from here, never from the terminal as well: it
-// takes the second one for the wish to give up at once.
+// A Ctrl-C comes to the client once: it takes a second one for the wish to give
+// up at once. At a terminal it comes from there, for the client is in the
+// foreground as it must be to ask for anything; everywhere else the client runs
+// in a process group of its own, and interrupts are passed on.
 type Command struct {
-	Path   string   // of the program, from Find
-	Dir    string   // where it runs; "" for here
-	Chdir  string   // its option -chdir, "" for none
-	Env    []string // NAME=value; nil for that of this process
-	Stdin  *Input   // nil for none
-	Stdout io.Writer
-	Stderr io.Writer
+	Path  string   // of the program, from Find
+	Dir   string   // where it runs; "" for here
+	Chdir string   // its option -chdir, "" for none
+	Env   []string // NAME=value; nil for that of this process
+	Stdin *Input   // nil for none
+	// Terminal says that this process runs at a terminal, which sends its
+	// interrupts to the client too; others, such as SIGTERM, are passed on.
+	Terminal bool
+	// Keyboard is standard input where that is a terminal: the client gets it as
+	// it is, in the place of Stdin.
+	Keyboard *os.File
+	Stdout   io.Writer
+	Stderr   io.Writer
 	// Hold is a file that the client has open as long as it lives, also when it
 	// outlives this process; nil for none. Windows knows no such thing.
 	Hold *os.File
@@ -79,12 +86,16 @@ func (c *Command) Run(ctx context.Context, args ...string) (int, error) {
 	}
 	cmd := exec.Command(c.Path, args...) //nolint:noctx // its end is asked for, not forced, when the context ends
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = c.Dir, c.Env, c.Stdout, c.Stderr
-	ownGroup(cmd)
+	if !c.Terminal {
+		ownGroup(cmd)
+	}
 	if c.Hold != nil {
 		cmd.ExtraFiles = []*os.File{c.Hold}
 	}
 	feed := func(context.Context) {}
-	if c.Stdin != nil {
+	if c.Keyboard != nil {
+		cmd.Stdin = c.Keyboard
+	} else if c.Stdin != nil {
 		w, err := cmd.StdinPipe()
 		if err != nil {
 			return 0, fmt.Errorf("run %s: %w", c.Path, err)
@@ -126,7 +137,11 @@ func (c *Command) interrupt(ctx context.Context, p *os.Process, ended <-chan str
 			return
 		case <-done:
 			done = nil
-		case <-c.Interrupts:
+		case sig := <-c.Interrupts:
+			if c.Terminal && sig == os.Interrupt {
+				n-- // it has come to the client as well
+				continue
+			}
 		}
 		if n > 2 {
 			_ = p.Kill() // it may have ended just now
@@ -146,7 +161,7 @@ func (c *Command) interrupt(ctx context.Context, p *os.Process, ended <-chan str
 func (c *Command) Output(ctx context.Context, args ...string) ([]byte, int, error) {
 	var out limited
 	quiet := *c
-	quiet.Stdin, quiet.Stdout = nil, &out
+	quiet.Stdin, quiet.Keyboard, quiet.Stdout = nil, nil, &out
 	code, err := quiet.Run(ctx, args...)
 	if err == nil && out.cut {
 		err = fault.New(fault.ParameterInvalid, "%s printed more than %d bytes", c.Path, int64(maxOutput))

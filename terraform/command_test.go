@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"kl/fault"
@@ -135,16 +136,20 @@ func TestInterrupts(t *testing.T) {
 		code    int
 		killed  bool
 		said    string
+
+		terminal bool
 	}{
 		"the context ends": {body: `trap 'echo bye; exit 1' INT; echo ready; while :; do sleep 0.01; done`, ctx: true, code: 1, said: "bye"},
 		"twice":            {body: polite, signals: 2, code: 3, said: "interrupt 2"},
-		"three times":      {body: `trap 'echo no' INT; echo ready; while :; do sleep 0.01; done`, signals: 3, killed: true, said: "no"},
+		// what the terminal has sent to both is not sent again; others are
+		"at a terminal": {body: polite, signals: 2, code: 3, said: "interrupt 2", terminal: true},
+		"three times":   {body: `trap 'echo no' INT; echo ready; while :; do sleep 0.01; done`, signals: 3, killed: true, said: "no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := &watched{wake: make(chan string, 100)}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			cmd := terraform.Command{Path: script(t, c.body), Stdout: out}
+			cmd := terraform.Command{Path: script(t, c.body), Stdout: out, Terminal: c.terminal}
 			interrupts := make(chan os.Signal)
 			if !c.ctx {
 				cmd.Interrupts = interrupts
@@ -155,6 +160,10 @@ func TestInterrupts(t *testing.T) {
 					switch {
 					case c.ctx:
 						cancel()
+					case i < c.signals && c.terminal:
+						interrupts <- os.Interrupt
+						interrupts <- os.Interrupt
+						interrupts <- syscall.SIGTERM
 					case i < c.signals:
 						interrupts <- os.Interrupt
 					}

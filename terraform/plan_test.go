@@ -167,8 +167,10 @@ func TestReadSet(t *testing.T) {
 			data("z", `data.terraform_remote_state.d.outputs`), nil, []string{"terraform_data.a"}},
 		"a module's variable": {"module \"z\" {\n  source = \"./mod/outer\"\n  w = terraform_data.a.output\n}\n", nil, []string{"terraform_data.a"}},
 		"a module's count":    {"module \"z\" {\n  count = length(terraform_data.c.output)\n  source = \"./mod/outer\"\n  w = 1\n}\n", nil, []string{"terraform_data.c"}},
-		"a module after another": {"module \"z\" {\n  depends_on = [terraform_data.c, module.m]\n  source = \"./mod/outer\"\n  w = 1\n}\n", nil,
-			[]string{"module.m", "terraform_data.c"}},
+		"a module after another": {
+			"module \"z\" {\n  depends_on = [terraform_data.c, module.m]\n  source = \"./mod/outer\"\n  w = 1\n}\n", nil,
+			[]string{"module.m", "terraform_data.c"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -51,21 +51,10 @@ const (
 // installed for dir are used from where they are. environ is the environment to
 // start from. Close removes it all; what a killed process left behind, which may
 // hold values of a plan, goes when the next one is made.
-//
-// A configuration without a backend "http" block is refused with
-// parameter_invalid: Terraform keeps its state elsewhere.
+// Codes are those of CheckBackend.
 func NewScratch(dir string, environ []string, at At) (_ *Scratch, err error) {
-	b, err := FromConfiguration(dir)
-	if err != nil {
+	if err := CheckBackend(dir); err != nil {
 		return nil, err
-	}
-	if b == nil || b.Type != "http" {
-		what := "has no backend block"
-		if b != nil {
-			what = fmt.Sprintf("has a backend of type %q (%s)", b.Type, b.Source)
-		}
-		return nil, fault.New(fault.ParameterInvalid, "the configuration in %s %s: its state is not here", dir, what).
-			WithNext("add the block that this prints, then run terraform init: kl backend STATE")
 	}
 	tmp := os.TempDir()
 	sweep(tmp)
@@ -95,6 +84,22 @@ func NewScratch(dir string, environ []string, at At) (_ *Scratch, err error) {
 	}
 	s.environment(environ, at)
 	return s, nil
+}
+
+// CheckBackend refuses a configuration without a backend "http" block, with
+// parameter_invalid: Terraform keeps its state elsewhere, and the server's would
+// be taken for a new one.
+func CheckBackend(dir string) error {
+	b, err := FromConfiguration(dir)
+	if err != nil || b != nil && b.Type == "http" {
+		return err
+	}
+	what := "has no backend block"
+	if b != nil {
+		what = fmt.Sprintf("has a backend of type %q (%s)", b.Type, b.Source)
+	}
+	return fault.New(fault.ParameterInvalid, "the configuration in %s %s: its state is not here", dir, what).
+		WithNext("add the block that this prints, then run terraform init: kl backend STATE")
 }
 
 // backendConfig is what init takes with -backend-config. null makes Terraform
