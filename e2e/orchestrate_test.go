@@ -243,10 +243,11 @@ func TestAbortedOrchestratedApply(t *testing.T) {
 	if r := s.kl("apply", "abort", "--state", "prod", "--latest"); r.code != 3 {
 		t.Errorf("nothing left to abort: exit %d\n%s", r.code, r.out)
 	}
-	s.mustKL("recover", "discard", kept[0].ID, "--state", "prod")
+	s.mustKL("recover", "merge", kept[0].ID, "--state", "prod")
 	for _, k := range kept[1:] {
 		s.mustKL("recover", "discard", k.ID, "--state", "prod")
 	}
+	ana.wantNoChanges()
 }
 
 // In exclusive mode plain applies wait for runs, and runs wait for plain applies.
