@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/binary"
 	"encoding/hex"
 	"hash/crc32"
 	"strings"
@@ -43,20 +44,22 @@ func NewSecret(k Kind) string {
 
 // KindOf returns the kind of a well-formed secret, and false for anything else.
 func KindOf(secret string) (Kind, bool) {
-	for k, p := range prefixes {
-		rest, ok := strings.CutPrefix(secret, p)
+	for _, k := range [...]Kind{Automation, PAT, Control} {
+		rest, ok := strings.CutPrefix(secret, k.Prefix())
 		if !ok || len(rest) != secretLen {
 			continue
 		}
-		b, err := enc.DecodeString(rest)
-		if err != nil || len(b) != 36 {
+		var b [40]byte
+		n, err := enc.Decode(b[:], []byte(rest))
+		if err != nil || n != 36 {
 			return "", false
 		}
-		sum := crc32.ChecksumIEEE(append([]byte(p), b[:32]...))
-		if b[32] == byte(sum>>24) && b[33] == byte(sum>>16) && b[34] == byte(sum>>8) && b[35] == byte(sum) {
-			return k, true
+		var text [7 + 32]byte
+		sum := crc32.ChecksumIEEE(append(append(text[:0], k.Prefix()...), b[:32]...))
+		if binary.BigEndian.Uint32(b[32:]) != sum {
+			return "", false
 		}
-		return "", false
+		return k, true
 	}
 	return "", false
 }

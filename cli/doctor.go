@@ -346,6 +346,9 @@ func (d *doctor) lock(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if len(l.Holders) == 0 && len(l.Runs) > 0 {
+		return reservedBy(d.target.state, l)
+	}
 	if len(l.Holders) == 0 {
 		return "nobody holds it", nil
 	}
@@ -366,6 +369,20 @@ func (d *doctor) lock(ctx context.Context) (string, error) {
 		next = fmt.Sprintf("nothing came from there for long; if it is gone: kl lock release %s --id %s", d.target.state, h.ID)
 	}
 	return "", fault.New(fault.Locked, "%s", text).WithNext("%s", next)
+}
+
+// reservedBy says what runs mean for a plain apply.
+func reservedBy(state string, l wire.Lock) (string, error) {
+	r := l.Runs[0]
+	text := fmt.Sprintf("the run %s of %s has reserved parts of the state since %s", r.RunID, r.Actor, when(r.Since))
+	if len(l.Runs) > 1 {
+		text += fmt.Sprintf(", and so have %d others", len(l.Runs)-1)
+	}
+	if l.Mode == "optimistic" {
+		return text + "; an apply that changes other parts is not stopped", nil
+	}
+	return "", fault.New(fault.Locked, "%s", text).
+		WithNext("wait with -lock-timeout=5m, or look with: kl runs --state %s; if its owner is gone: kl apply abort --state %s --apply-id %s", state, state, r.RunID)
 }
 
 func (d *doctor) refused(ctx context.Context) (string, error) {

@@ -185,7 +185,7 @@ func (a *app) announce(log zerolog.Logger, format string, at net.Addr, tls bool)
 func (a *app) logger(format string) zerolog.Logger {
 	w := a.env.Stderr
 	if format == "console" {
-		w = zerolog.ConsoleWriter{Out: a.env.Stderr, NoColor: !terminal(a.env.Stderr), TimeFormat: time.RFC3339}
+		w = &consoleLog{out: a.env.Stderr, color: terminal(a.env.Stderr)}
 	}
 	return zerolog.New(w).With().Timestamp().Logger()
 }

@@ -74,6 +74,12 @@ func TestRunsOfTerraform(t *testing.T) {
 
 	out := plain.fails([]string{"apply"}, "already locked: ID=run_")
 	wantText(t, out, "HTTP remote state already locked")
+	wantText(t, s.mustKL("lock", "show", "prod"), "prod is not locked", first.ID, second.ID, "ben@b", "terraform_data.ana_before")
+	if r := s.kl("doctor", "--state", "prod"); r.code != 2 {
+		t.Errorf("kl doctor: exit %d\n%s", r.code, r.out)
+	} else {
+		wantText(t, r.out, "has reserved parts of the state", "kl runs --state prod")
+	}
 	waiting := plain.start("apply", "-lock-timeout=60s", "-target=terraform_data.seed")
 	await(t, "the plain apply in the queue", func() bool { return len(s.lock("prod").Queue) == 1 })
 

@@ -16,7 +16,7 @@ func (s *Store) Authenticate(_ context.Context, secret string) (auth.Principal, 
 	var p auth.Principal
 	now := s.now()
 	err := s.view(func(tx *bbolt.Tx) error {
-		t, err := tokenBySecret(tx, secret)
+		t, err := s.tokenBySecret(tx, secret)
 		if err != nil {
 			return err
 		}
@@ -24,7 +24,7 @@ func (s *Store) Authenticate(_ context.Context, secret string) (auth.Principal, 
 		if err := t.active(now); err != nil || t.User == "" {
 			return err
 		}
-		u, ok, err := getRec[userRec](tx, bUser, []byte(t.User))
+		u, ok, err := s.users.get(tx, bUser, []byte(t.User))
 		if err == nil && (!ok || !u.DeletedAt.IsZero()) {
 			err = userGone(t.Name)
 		}
@@ -61,7 +61,7 @@ func (s *Store) Authorize(_ context.Context, p auth.Principal, ws, env string, a
 	}
 	f := auth.Facts{PathWorkspace: ws, Environment: env}
 	if p.Kind != auth.Automation { // its token says all
-		err := s.view(func(tx *bbolt.Tx) error { return facts(tx, p, &f) })
+		err := s.view(func(tx *bbolt.Tx) error { return s.facts(tx, p, &f) })
 		if err != nil {
 			return "", err
 		}
@@ -71,8 +71,8 @@ func (s *Store) Authorize(_ context.Context, p auth.Principal, ws, env string, a
 }
 
 // facts looks up what decides on p's part in an environment.
-func facts(tx *bbolt.Tx, p auth.Principal, f *auth.Facts) error {
-	e, ok, err := getRec[environmentRec](tx, bEnvironment, []byte(f.Environment))
+func (s *Store) facts(tx *bbolt.Tx, p auth.Principal, f *auth.Facts) error {
+	e, ok, err := s.envs.get(tx, bEnvironment, []byte(f.Environment))
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func facts(tx *bbolt.Tx, p auth.Principal, f *auth.Facts) error {
 	if p.User == "" {
 		return nil
 	}
-	u, ok, err := getRec[userRec](tx, bUser, []byte(p.User))
+	u, ok, err := s.users.get(tx, bUser, []byte(p.User))
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ import (
 // was asked for is in it.
 func TestBackupUnderLoad(t *testing.T) {
 	f := newFixture(t, store.Options{})
-	const states, backups = 3, 4
+	const states, backups, most = 3, 3, 400
 	var mu sync.Mutex
 	want := map[string][][32]byte{} // digests of the versions that were acknowledged
 	stop := make(chan struct{})
@@ -33,8 +33,8 @@ func TestBackupUnderLoad(t *testing.T) {
 	for i := range states {
 		writers.Go(func() {
 			name := fmt.Sprintf("s%d", i)
-			st := kltest.NewState(60, uint64(i)+1)
-			for n := uint64(1); ; n++ {
+			st := kltest.NewState(8, uint64(i)+1)
+			for n := uint64(1); n <= most; n++ {
 				st.Mutate(3)
 				body := withNextSerial(st.Bytes(), st, n)
 				mu.Lock()

@@ -110,8 +110,9 @@ func (b *budget) Release(n int64) {
 // more than it saves.
 const hashAside = 32 << 10
 
-// hashStep is how much is handed to them at a time.
-const hashStep = 256 << 10
+// hashStep is how much is handed to them at a time: little enough that those
+// who compute begin while even a small body is still arriving.
+const hashStep = 64 << 10
 
 // waitForRoom is how long a body waits for other bodies to be done with.
 const waitForRoom = 30 * time.Second

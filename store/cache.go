@@ -65,6 +65,7 @@ func (p *bufPool) trim() {
 type head struct {
 	sid       uint64
 	version   uint64
+	meta      *versionMeta // of the version; nil: not known
 	entries   []entry
 	lastTop   topState            // what a scan of the whole document has found at its top level
 	ids       map[uint64]struct{} // identities of all instances; nil: not known. Only the state's writer uses it

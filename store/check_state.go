@@ -185,7 +185,7 @@ func (c *stateCheck) body(es []entry) ([]byte, error) {
 func (c *stateCheck) scan(d *document, body []byte) error {
 	d.scan = map[element][16]byte{}
 	h := tfstate.NewHasher(c.s.seed)
-	return oldTokens(body, tfstate.Context{}, func(t *tfstate.Token) {
+	return oldTokens(body, func(t *tfstate.Token) {
 		d.count.token(t, 1)
 		if t.Kind != tfstate.CutResource {
 			e := elementOf(t)
@@ -211,7 +211,7 @@ func contexts(seed uint64, es []entry, body []byte) string {
 		return "its first chunk is not one that starts a document"
 	}
 	msg := ""
-	err := oldTokens(body, tfstate.Context{}, func(t *tfstate.Token) {
+	err := oldTokens(body, func(t *tfstate.Token) {
 		e := at[t.Start]
 		if e == nil || t.Start == 0 {
 			return

@@ -1,10 +1,12 @@
 package store
 
 import (
+	"bytes"
 	"container/list"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -21,10 +23,11 @@ const (
 )
 
 const (
-	formRaw  = 0
-	formS2   = 1
-	formZstd = 2 // of records, never of chunks
-	formSum  = 3 // of records: a sum of 8 bytes, and what it is of
+	formRaw   = 0
+	formS2    = 1
+	formZstd  = 2 // of long records, never of chunks
+	formSum   = 3 // of records: a sum of 8 bytes, and what it is of, raw
+	formSumS2 = 4 // of records: a sum of 8 bytes, and what it is of, compressed with S2
 )
 
 // maxChunk bounds what one chunk decodes to.
@@ -68,30 +71,45 @@ func newCodec(dict uint16, raw []byte) *codec {
 	return c
 }
 
+// span is how much of a chunk stands in another one, too: at its beginning and
+// at its end.
+type span struct{ prefix, suffix int }
+
+var wholeSpan = span{math.MaxInt, math.MaxInt}
+
 // encode returns the stored form of raw, a patch of base when base is given
-// and that is worth it.
-func (c *codec) encode(raw, base []byte) (stored []byte, patched bool) {
+// and that is worth it. Only what lies in the span counts as the base's: the
+// rest of base is what a patch of it has instead. work is memory to work in, workFor(raw) of it: what is
+// kept until the commit should not hold the spare room.
+func (c *codec) encode(work, raw, base []byte, of span) (stored []byte, patched bool) {
 	if base != nil {
 		p, q := common(base, raw)
+		p, q = min(p, of.prefix), min(q, of.suffix)
 		// a patch of most of the chunk would only make the next one's base older
 		if mid := raw[p : len(raw)-q]; len(mid) <= len(raw)/2 {
-			out := c.header(codecPatch)
+			out := c.header(work, codecPatch)
 			out = binary.AppendUvarint(out, uint64(p))
 			out = binary.AppendUvarint(out, uint64(q))
-			return c.body(out, mid), true
+			return slices.Clone(c.body(out, mid)), true
 		}
 	}
-	return c.body(c.header(codecWhole), raw), false
+	return slices.Clone(c.body(c.header(work, codecWhole), raw)), false
 }
 
-func (c *codec) header(kind byte) []byte {
-	return binary.BigEndian.AppendUint16([]byte{kind}, c.dict)
+// workFor is how much memory it takes to encode raw.
+func workFor(raw []byte) int {
+	const header = 3 + 2*binary.MaxVarintLen64 + 1
+	return header + max(s2.MaxEncodedLen(len(raw)), len(raw))
+}
+
+func (c *codec) header(work []byte, kind byte) []byte {
+	return binary.BigEndian.AppendUint16(append(work[:0], kind), c.dict)
 }
 
 // body appends raw to out, compressed if that helps: the byte before says.
 func (c *codec) body(out, raw []byte) []byte {
 	n := len(out) + 1
-	out = slices.Grow(append(out, formS2), max(s2.MaxEncodedLen(len(raw)), len(raw)))
+	out = append(out, formS2)
 	var enc []byte
 	if dst := out[n : n+s2.MaxEncodedLen(len(raw))]; c.d != nil {
 		enc = c.d.Encode(dst, raw)
@@ -99,7 +117,7 @@ func (c *codec) body(out, raw []byte) []byte {
 		enc = s2.Encode(dst, raw)
 	}
 	if len(enc) < len(raw) {
-		return slices.Clone(out[:n+len(enc)]) // what is kept until the commit should not hold the spare room
+		return out[:n+len(enc)]
 	}
 	out[n-1] = formRaw
 	return append(out, raw...)
@@ -125,25 +143,44 @@ func (c *codec) decode(dst, stored []byte, base func() ([]byte, error)) ([]byte,
 	case codecWhole:
 		return c.unbody(dst, rest)
 	case codecPatch:
-		p, n := binary.Uvarint(rest)
-		q, m := binary.Uvarint(rest[max(n, 0):])
-		if n <= 0 || m <= 0 || len(rest) <= n+m {
-			return dst, errDamaged
+		of, mid, err := splitPatch(rest)
+		if err != nil {
+			return dst, err
 		}
 		b, err := base()
 		if err != nil {
 			return dst, err
 		}
-		if p > uint64(len(b)) || q > uint64(len(b))-p {
+		if of.prefix > len(b) || of.suffix > len(b)-of.prefix {
 			return dst, errDamaged
 		}
-		dst = append(dst, b[:p]...)
-		if dst, err = c.unbody(dst, rest[n+m:]); err != nil {
+		dst = append(dst, b[:of.prefix]...)
+		if dst, err = c.unbody(dst, mid); err != nil {
 			return dst, err
 		}
-		return append(dst, b[uint64(len(b))-q:]...), nil
+		return append(dst, b[len(b)-of.suffix:]...), nil
 	}
 	return dst, errDamaged
+}
+
+// splitPatch reads what of a patch is its base's, and returns the body that
+// comes between.
+func splitPatch(b []byte) (of span, mid []byte, err error) {
+	p, n := binary.Uvarint(b)
+	q, m := binary.Uvarint(b[max(n, 0):])
+	if n <= 0 || m <= 0 || len(b) <= n+m || p > maxChunk || q > maxChunk {
+		return of, nil, errDamaged
+	}
+	return span{int(p), int(q)}, b[n+m:], nil
+}
+
+// patchSpan is what of a stored patch is its base's.
+func patchSpan(stored []byte) (span, error) {
+	if len(stored) < 4 || stored[0] != codecPatch {
+		return span{}, errDamaged
+	}
+	of, _, err := splitPatch(stored[3:])
+	return of, err
 }
 
 func (c *codec) unbody(dst, b []byte) ([]byte, error) {
@@ -174,15 +211,23 @@ func (c *codec) unbody(dst, b []byte) ([]byte, error) {
 // which do not overlap in either.
 func common(a, b []byte) (prefix, suffix int) {
 	n := min(len(a), len(b))
+	for prefix+8 <= n && word(a[prefix:]) == word(b[prefix:]) {
+		prefix += 8
+	}
 	for prefix < n && a[prefix] == b[prefix] {
 		prefix++
 	}
 	n -= prefix
+	for suffix+8 <= n && word(a[len(a)-suffix-8:]) == word(b[len(b)-suffix-8:]) {
+		suffix += 8
+	}
 	for suffix < n && a[len(a)-1-suffix] == b[len(b)-1-suffix] {
 		suffix++
 	}
 	return prefix, suffix
 }
+
+func word(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
 
 // codecCache keeps the dictionaries of the states used last.
 type codecCache struct {
@@ -244,9 +289,9 @@ func (cc *codecCache) add(k codecKey, c *codec) *codec {
 	return c
 }
 
-// Records are few and may be long, so that zstd, which is slower and denser
-// than what chunks are kept in, is worth its time. Encoder and decoder are safe
-// for concurrent use.
+// Long records are few, so that zstd, which is slower and denser than what
+// chunks are kept in, is worth its time. Encoder and decoder are safe for
+// concurrent use.
 var (
 	recordEncoder = must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(true), zstd.WithZeroFrames(true)))
 	recordDecoder = must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxChunk)))
@@ -259,30 +304,51 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// pack compresses a record if that helps. Either form has a checksum: what a
+// packQuick is the size up to which records are compressed with S2: each write
+// has one of its own, and zstd would save a few hundred bytes in ten times the
+// time.
+const packQuick = 4 << 10
+
+// pack compresses a record if that helps. Each form has a checksum: what a
 // record says is not verified by anything else.
 func pack(raw []byte) []byte {
-	out := recordEncoder.EncodeAll(raw, []byte{formZstd})
-	if len(out) <= len(raw)+8 {
+	summed := func(form byte, room int) []byte {
+		return binary.BigEndian.AppendUint64(append(make([]byte, 0, 9+room), form), xxh3.Hash(raw))
+	}
+	if len(raw) <= packQuick {
+		out := summed(formSumS2, s2.MaxEncodedLen(len(raw)))
+		out = out[:9+len(s2.Encode(out[9:cap(out)], raw))]
+		if len(out) < 9+len(raw) {
+			return out
+		}
+	} else if out := recordEncoder.EncodeAll(raw, []byte{formZstd}); len(out) <= len(raw)+8 {
 		return out
 	}
-	return append(binary.BigEndian.AppendUint64([]byte{formSum}, xxh3.Hash(raw)), raw...)
+	return append(summed(formSum, len(raw)), raw...)
 }
 
 // unpack reverses pack.
-func unpack(b []byte) ([]byte, error) {
-	if len(b) == 0 {
+func unpack(b []byte) (out []byte, err error) {
+	switch {
+	case len(b) > 0 && b[0] == formZstd:
+		out, err = recordDecoder.DecodeAll(b[1:], nil)
+	case len(b) < 9:
+		return nil, errDamaged
+	case b[0] == formSum:
+		out = bytes.Clone(b[9:])
+	case b[0] == formSumS2:
+		if n, err := s2.DecodedLen(b[9:]); err != nil || n > packQuick {
+			return nil, errDamaged
+		}
+		out, err = s2.Decode(nil, b[9:])
+	default:
 		return nil, errDamaged
 	}
-	if b[0] == formSum && len(b) >= 9 && binary.BigEndian.Uint64(b[1:]) == xxh3.Hash(b[9:]) {
-		return append([]byte(nil), b[9:]...), nil
-	}
-	if b[0] != formZstd {
-		return nil, errDamaged
-	}
-	out, err := recordDecoder.DecodeAll(b[1:], nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	if b[0] != formZstd && binary.BigEndian.Uint64(b[1:]) != xxh3.Hash(out) {
+		return nil, errDamaged
 	}
 	return out, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 
@@ -114,14 +115,19 @@ func (c *committer) loop() {
 // group commits first and whatever waits behind it.
 func (c *committer) group(first *job) {
 	jobs, size := []*job{first}, first.size
-	for len(jobs) < maxGroup && size < groupBytes {
+	for waited := false; len(jobs) < maxGroup && size < groupBytes; {
 		select {
 		case j := <-c.jobs:
 			jobs, size = append(jobs, j), size+j.size
 			continue
 		default:
 		}
-		break
+		if waited {
+			break
+		}
+		// requests that can go on bring their jobs first; when there are none this takes no time
+		runtime.Gosched()
+		waited = true
 	}
 	if err := c.commit(jobs); err == nil {
 		return

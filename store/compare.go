@@ -281,7 +281,7 @@ func (s *Store) looking(ctx context.Context, ref Ref, f func() error) error {
 	}
 	defer s.reading.releaseAll()
 	err := f()
-	if err == nil || fault.Of(err) != nil {
+	if err == nil || fault.Of(err) != nil && !fault.Is(err, fault.DataDamaged) {
 		return err
 	}
 	gone := s.view(func(tx *bbolt.Tx) error {

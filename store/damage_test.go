@@ -30,14 +30,14 @@ type library struct {
 
 func newLibrary(t *testing.T) *library {
 	t.Helper()
-	f := newFixture(t, store.Options{ChunkTarget: 1024})
+	f := newFixture(t, store.Options{ChunkTarget: 256})
 	lib := &library{path: f.path, env: f.env, want: map[store.Ref]map[uint64][]byte{}, head: map[store.Ref]uint64{}}
-	f.patch(wire.EnvironmentPatch{KeepLast: ptr(int64(6))})
-	for i, size := range []int{1, 3, 40, 120} {
+	f.patch(wire.EnvironmentPatch{KeepLast: ptr(int64(4))})
+	for i, size := range []int{1, 2, 8, 25} {
 		name := fmt.Sprintf("s%d", i)
 		lib.want[f.ref(name)] = map[uint64][]byte{}
 		st := kltest.NewState(size, uint64(i)+1)
-		for n := range 8 {
+		for n := range 5 {
 			if n > 0 {
 				st.Mutate(1 + n%5)
 			}
@@ -47,12 +47,12 @@ func newLibrary(t *testing.T) *library {
 			}
 			lib.want[f.ref(name)][uint64(n)+1] = bytes.Clone(body)
 		}
-		lib.head[f.ref(name)] = 8
+		lib.head[f.ref(name)] = 5
 		if _, err := f.s.SetTag(context.Background(), f.actor, f.ref(name), "good", "3"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	sealed := fmt.Appendf(nil, `{"serial":1,"lineage":%q,"encrypted_data":%q,"encryption_version":"v0"}`, modelLineage, bytes.Repeat([]byte("x"), 100_000))
+	sealed := fmt.Appendf(nil, `{"serial":1,"lineage":%q,"encrypted_data":%q,"encryption_version":"v0"}`, modelLineage, bytes.Repeat([]byte("x"), 20_000))
 	if _, err := f.write("sealed", "", sealed); err != nil {
 		t.Fatal(err)
 	}

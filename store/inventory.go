@@ -105,10 +105,10 @@ func (s *Store) whole(sid, n uint64, head bool) (*Snapshot, error) {
 		return err
 	})
 	if err == nil {
-		err = s.writeVersion(io.Discard, sid, v, es)
+		err = s.writeVersion(io.Discard, sid, &v.versionMeta, es)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &Snapshot{Version: v.wire(), write: func(w io.Writer) error { return s.writeVersion(w, sid, v, es) }}, nil
+	return &Snapshot{Version: v.wire(), write: func(w io.Writer) error { return s.writeVersion(w, sid, &v.versionMeta, es) }}, nil
 }

@@ -145,7 +145,7 @@ func (m *Moment) accounts(tx *bbolt.Tx) error {
 		f := auth.Facts{PathWorkspace: m.reader.Workspace, Environment: e.EnvPublicID}
 		if p.Kind == auth.Automation {
 			f.Workspace = e.WorkspaceID
-		} else if err := facts(tx, p, &f); err != nil {
+		} else if err := m.s.facts(tx, p, &f); err != nil {
 			return false, err
 		}
 		role, code := auth.Decide(p, f, auth.ReadOutputs)

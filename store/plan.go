@@ -193,7 +193,11 @@ func (s *Store) planChanges(p *plan, w *walk, body []byte) error {
 // elements out of the counts. Looking ahead for what names a resource behind
 // its instances takes longer, and is seldom needed.
 func (s *Store) oldItems(p *plan, regions []region, c *counts, reordered bool) (was []item, err error) {
-	n := *c
+	n, size := *c, 0
+	for _, r := range regions {
+		size += r.end - r.start
+	}
+	was = make([]item, 0, itemsIn(size))
 	for _, r := range regions {
 		old, err := s.oldBytes(p, r)
 		if err != nil {
@@ -378,13 +382,17 @@ func (s *Store) compress(p *plan) error {
 		f := fr[i]
 		e := &p.entries[f.at]
 		var base []byte
+		var of span
 		if e.base != 0 {
 			var err error
-			if base, err = s.baseBytes(p, f); err != nil {
+			if base, of, err = s.baseFor(p, f); err != nil {
 				return err
 			}
 		}
-		stored, patched := p.codec.encode(body[f.start:f.end], base)
+		raw := body[f.start:f.end]
+		work := s.bufs.get(workFor(raw))
+		stored, patched := p.codec.encode(work, raw, base, of)
+		s.bufs.put(work)
 		if !patched {
 			e.base = 0
 		}

@@ -459,6 +459,7 @@ func (s *Store) claim(ctx context.Context, sid uint64, versions []uint64) (free 
 		if busy == nil {
 			return free, done, nil
 		}
+		defer s.reading.waited()
 		select {
 		case <-busy:
 		case <-ctx.Done():

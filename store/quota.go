@@ -58,11 +58,11 @@ func eachActive(tx *bbolt.Tx, env string, f func(sid uint64, r *stateRec) error)
 
 // addTotal keeps an environment's total. It must be called in every transaction
 // in which what a state counts changes, after the state's record was put.
-func addTotal(tx *bbolt.Tx, env string, delta int64) error {
+func (s *Store) addTotal(tx *bbolt.Tx, env string, delta int64) error {
 	if delta == 0 {
 		return nil
 	}
-	e, ok, err := getRec[environmentRec](tx, bEnvironment, []byte(env))
+	e, ok, err := s.envs.get(tx, bEnvironment, []byte(env))
 	if err != nil || !ok {
 		return err
 	}
@@ -73,7 +73,7 @@ func addTotal(tx *bbolt.Tx, env string, delta int64) error {
 		return err
 	}
 	e.Total = &total
-	return putRec(tx, bEnvironment, []byte(env), e)
+	return s.envs.put(tx, bEnvironment, []byte(env), e)
 }
 
 // limitsOf are the limits that hold for a state: its own, or the environment's.

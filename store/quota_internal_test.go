@@ -67,7 +67,7 @@ func TestTotals(t *testing.T) {
 			if err := putRec(tx, bState, u64(sid), r); err != nil {
 				return err
 			}
-			return addTotal(tx, env, r.counted())
+			return s.addTotal(tx, env, r.counted())
 		})
 	}
 	add("a", lifecycleActive, 3)

@@ -115,31 +115,48 @@ func (s *Store) oldBytes(p *plan, r region) ([]byte, error) {
 	return b, err
 }
 
-// baseBytes returns the bytes that a fresh chunk is patched against.
-func (s *Store) baseBytes(p *plan, f fresh) ([]byte, error) {
+// baseFor returns what a fresh chunk is compared with to become a patch: its
+// base, or, which is as good and costs no decoding, a patch of that base that
+// is in memory, together with how much of it is the base's.
+func (s *Store) baseFor(p *plan, f fresh) (was []byte, of span, err error) {
 	o := p.head.entries[f.base]
-	if o.base == 0 && p.oldBody != nil {
-		return p.oldBody[f.basePos : f.basePos+int(o.size)], nil
-	}
+	of = wholeSpan
+	var stored []byte
 	id := o.id
-	if o.base != 0 {
+	if p.oldBody != nil {
+		was = p.oldBody[f.basePos : f.basePos+int(o.size)]
+		if o.base == 0 {
+			return was, of, nil
+		}
+	} else if o.base != 0 {
 		id = o.base
 	}
-	var b []byte
-	err := s.view(func(tx *bbolt.Tx) error {
-		if b = get(tx, bChunk, key(p.head.sid, id)); b == nil {
+	err = s.view(func(tx *bbolt.Tx) error {
+		if stored = peek(tx, bChunk, key(p.head.sid, id)); stored == nil {
 			return fmt.Errorf("%w: chunk %d of state %d, a base, is missing", errDamaged, id, p.head.sid)
 		}
+		if was != nil {
+			of, err = patchSpan(stored)
+			return err
+		}
+		stored = bytes.Clone(stored)
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	if err == nil && was == nil {
+		was, err = s.decodeChunk(p.head.sid, nil, stored, nil, nil)
 	}
-	return s.decodeChunk(p.head.sid, nil, b, nil, nil)
+	return was, of, err
 }
 
 // find reads the record of a state. The code is not_found when there is none.
-func find(tx *bbolt.Tx, ref Ref) (uint64, *stateRec, error) {
+func find(tx *bbolt.Tx, ref Ref) (uint64, *stateRec, error) { return findBy(tx, ref, getRec[stateRec]) }
+
+// find is the same, for what every request does.
+func (s *Store) find(tx *bbolt.Tx, ref Ref) (uint64, *stateRec, error) {
+	return findBy(tx, ref, s.heads.get)
+}
+
+func findBy(tx *bbolt.Tx, ref Ref, read func(tx *bbolt.Tx, bucket, k []byte) (*stateRec, bool, error)) (uint64, *stateRec, error) {
 	k := peek(tx, bName, pair(ref.Environment, ref.Name))
 	if k == nil {
 		return 0, nil, noState(ref)
@@ -148,7 +165,7 @@ func find(tx *bbolt.Tx, ref Ref) (uint64, *stateRec, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	r, ok, err := getRec[stateRec](tx, bState, k)
+	r, ok, err := read(tx, bState, k)
 	switch {
 	case err != nil:
 	case !ok:
@@ -211,13 +228,16 @@ func gone() <-chan struct{} {
 func (s *Store) openOnce(ctx context.Context, ref Ref, version string, plane bool) (snap *Snapshot, again <-chan struct{}, err error) {
 	var sid, n uint64
 	var rec *stateRec
-	var v *versionRec
+	var v *versionMeta
 	var es []entry
 	var body *Body
 	l := s.peek(ref)
 	err = s.view(func(tx *bbolt.Tx) (err error) {
-		if sid, rec, err = written(tx, ref); err != nil {
+		if sid, rec, err = s.find(tx, ref); err != nil {
 			return err
+		}
+		if rec.Head == 0 {
+			return noState(ref)
 		}
 		if plane && rec.Lifecycle == lifecycleDeleted {
 			return deleted(ref, rec)
@@ -230,11 +250,18 @@ func (s *Store) openOnce(ctx context.Context, ref Ref, version string, plane boo
 			if h, body = s.cache.find(l, sid, n); h != nil {
 				es = h.entries
 			}
+			if body != nil && h.meta != nil && plane {
+				v = h.meta
+				return nil
+			}
 		}
 		if body == nil {
 			return nil
 		}
-		v, err = getVersion(tx, sid, n)
+		r, err := getVersion(tx, sid, n)
+		if err == nil {
+			v = &r.versionMeta
+		}
 		return err
 	})
 	if err != nil {
@@ -256,9 +283,11 @@ func (s *Store) openOnce(ctx context.Context, ref Ref, version string, plane boo
 			again = gone()
 			return nil
 		}
-		if v, err = getVersion(tx, sid, n); err != nil {
+		r, err := getVersion(tx, sid, n)
+		if err != nil {
 			return err
 		}
+		v = &r.versionMeta
 		if n == rec.Head && !bytes.Equal(v.SHA256, rec.SHA256) {
 			return fmt.Errorf("%w: the state %s has another newest version than version %d", errRecord, ref.Name, n)
 		}
@@ -285,7 +314,7 @@ func (s *Store) openOnce(ctx context.Context, ref Ref, version string, plane boo
 }
 
 // inMemory is a snapshot of bytes to which the caller has a reference.
-func inMemory(v *versionRec, body *Body) *Snapshot {
+func inMemory(v *versionMeta, body *Body) *Snapshot {
 	b := body.Bytes()
 	return &Snapshot{Version: v.wire(), close: body.unref, write: func(w io.Writer) error { _, err := w.Write(b); return err }}
 }
@@ -293,7 +322,7 @@ func inMemory(v *versionRec, body *Body) *Snapshot {
 // writeVersion writes a version's bytes as they are decoded. The last piece is
 // held back until the digest of all is right: chunks vouch for themselves, but
 // not for their order.
-func (s *Store) writeVersion(w io.Writer, sid uint64, v *versionRec, es []entry) error {
+func (s *Store) writeVersion(w io.Writer, sid uint64, v *versionMeta, es []entry) error {
 	sum := sha256.New()
 	var last []byte
 	err := s.eachPiece(sid, es, func(b []byte) error {
@@ -318,7 +347,7 @@ func (s *Store) writeVersion(w io.Writer, sid uint64, v *versionRec, es []entry)
 
 // loadHead decodes a head into memory, keeps it there for the next reader and
 // returns a reference to it.
-func (s *Store) loadHead(ctx context.Context, ref Ref, sid uint64, v *versionRec, es []entry) (*Body, error) {
+func (s *Store) loadHead(ctx context.Context, ref Ref, sid uint64, v *versionMeta, es []entry) (*Body, error) {
 	if err := s.flight.Acquire(ctx, v.Bytes); err != nil {
 		return nil, err
 	}
@@ -351,7 +380,7 @@ func (s *Store) loadHead(ctx context.Context, ref Ref, sid uint64, v *versionRec
 	case l.write <- struct{}{}:
 		if h, old := s.cache.find(l, sid, v.Version); h == nil || old == nil {
 			b.refs.Add(1)
-			n := &head{sid: sid, version: v.Version, entries: es, lastTop: v.top(), body: b, bodyBytes: v.Bytes}
+			n := &head{sid: sid, version: v.Version, meta: v, entries: es, lastTop: v.top(), body: b, bodyBytes: v.Bytes}
 			if h != nil {
 				n.ids = h.ids
 			}
@@ -365,7 +394,7 @@ func (s *Store) loadHead(ctx context.Context, ref Ref, sid uint64, v *versionRec
 	return b, nil
 }
 
-func (v *versionRec) top() topState { return topState{v.Serial, v.Lineage, v.TerraformVersion} }
+func (v *versionMeta) top() topState { return topState{v.Serial, v.Lineage, v.TerraformVersion} }
 
 // peek returns the memory of a state if there is any.
 func (s *Store) peek(ref Ref) *live {
@@ -436,7 +465,7 @@ func resolve(tx *bbolt.Tx, sid uint64, rec *stateRec, ref string) (uint64, error
 }
 
 // wire is the version as the API shows it, without tags.
-func (v *versionRec) wire() wire.Version {
+func (v *versionMeta) wire() wire.Version {
 	return wire.Version{
 		Version: v.Version, Serial: v.Serial, Lineage: v.Lineage, TerraformVersion: v.TerraformVersion, CreatedAt: v.CreatedAt,
 		Principal: v.Principal, Who: v.Who, LockID: v.LockID, RunID: v.RunID, Source: v.Source, RollbackTo: v.RollbackTo, RollbackAddress: v.RollbackAddress, ResourceCount: v.Managed,

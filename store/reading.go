@@ -16,6 +16,8 @@ type readings struct {
 	held  map[versionKey]int
 	all   int                          // who holds every version of every state
 	freed chan struct{}                // closed when all has become 0; nil while it is
+	wait  int                          // who waits for that, to prune
+	turn  chan struct{}                // not nil: all has become 0, and it is their turn until this is closed
 	going map[versionKey]chan struct{} // closed when it is decided whether the version is gone
 }
 
@@ -50,8 +52,9 @@ func (r *readings) release(k versionKey) {
 func (r *readings) holdAll(ctx context.Context) error {
 	for {
 		r.mu.Lock()
-		var going chan struct{}
-		for _, going = range r.going {
+		going := r.turn
+		for _, c := range r.going {
+			going = c
 			break
 		}
 		if going == nil {
@@ -76,16 +79,36 @@ func (r *readings) releaseAll() {
 	if r.all--; r.all == 0 {
 		close(r.freed)
 		r.freed = nil
+		if r.wait > 0 {
+			r.turn = make(chan struct{})
+		}
+	}
+}
+
+// waited ends the waiting of one who was told that claim is busy.
+func (r *readings) waited() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wait--
+	r.passTurn()
+}
+
+func (r *readings) passTurn() {
+	if r.turn != nil && r.wait == 0 {
+		close(r.turn)
+		r.turn = nil
 	}
 }
 
 // claim takes the versions that nobody reads for being pruned. done ends that,
 // whether they are gone or not. While somebody holds all, nothing is taken, and
-// busy is closed when that has ended.
+// busy is closed when that has ended: then, and when it is not waited for any
+// longer, waited must be called, after claim was tried again.
 func (r *readings) claim(sid uint64, versions []uint64) (free []uint64, done func(), busy <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.freed != nil {
+		r.wait++
 		return nil, nil, r.freed
 	}
 	if r.going == nil {

@@ -248,7 +248,7 @@ func (s *Store) commitRefused(ctx context.Context, l *live, r *WriteRequest, b *
 	out.Status, out.Serial = refusedMerged, w.out.Serial
 	if !nothing {
 		out.Version, out.QuotaWarnings = w.out.Version, w.out.Warnings
-		s.remember(l, p, w.sid, w.out.Version)
+		s.remember(l, p, w.sid, w.meta)
 	}
 	return out, nil
 }

@@ -222,7 +222,7 @@ func (r *refusedRec) unknown(address string, hash [16]byte) {
 // eachInstance scans a whole document for its instances.
 func eachInstance(body []byte, seed uint64, f func(address string, managed bool, hash func() [16]byte)) error {
 	h := tfstate.NewHasher(seed)
-	return oldTokens(body, tfstate.Context{}, func(t *tfstate.Token) {
+	return oldTokens(body, func(t *tfstate.Token) {
 		if t.Kind == tfstate.CutInstance {
 			f(t.Inst.Address(), t.Inst.Managed(), func() [16]byte { return t.Content(h) })
 		}
@@ -388,7 +388,7 @@ func (s *Store) EndedSession(_ context.Context, secret, ws string, ref Ref, lock
 	var p auth.Principal
 	found := false
 	err := s.view(func(tx *bbolt.Tx) error {
-		t, err := tokenBySecret(tx, secret)
+		t, err := s.tokenBySecret(tx, secret)
 		if err != nil {
 			return err
 		}
@@ -426,7 +426,7 @@ func (s *Store) EndedRun(_ context.Context, secret string, ref Ref, id string) (
 	var p auth.Principal
 	found := false
 	err := s.view(func(tx *bbolt.Tx) error {
-		t, err := tokenBySecret(tx, secret)
+		t, err := s.tokenBySecret(tx, secret)
 		if err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ func TestRetentionBoundsTheFile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	size, checkpoints := 1500, 150
+	size, checkpoints := 250, 80
 	if os.Getenv("KL_FULL") != "" {
 		size, checkpoints = 10000, 1000
 	}

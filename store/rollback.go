@@ -271,7 +271,7 @@ func dependents(out *wire.Rollback, doc []byte, ours map[string]bool, touched ma
 		}
 		*list = append(*list, d)
 	}
-	err := oldTokens(doc, tfstate.Context{}, func(t *tfstate.Token) {
+	err := oldTokens(doc, func(t *tfstate.Token) {
 		if t.Kind == tfstate.CutResource {
 			there[ConfigAddress(t.Resource.Address())] = true
 			return
@@ -342,6 +342,6 @@ func (s *Store) commitRollback(ctx context.Context, l *live, r *WriteRequest, p 
 		return err
 	}
 	out.Version, out.Serial, out.QuotaWarnings = w.out.Version, w.out.Serial, w.out.Warnings
-	s.remember(l, p, w.sid, w.out.Version)
+	s.remember(l, p, w.sid, w.meta)
 	return nil
 }

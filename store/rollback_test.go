@@ -373,6 +373,37 @@ func TestRollbackKeepsToTheQuota(t *testing.T) {
 	}
 }
 
+// What a run has reserved is not rolled back under it, and what it has not
+// reserved is.
+func TestRollbackBesideARun(t *testing.T) {
+	f := newFixture(t, store.Options{})
+	f.patch(wire.EnvironmentPatch{LockMode: ptr("optimistic")})
+	doc := func(a, b string) []byte {
+		return document{map[string]instance{`a.r0["k"]`: {value: a}, `a.r1["k"]`: {value: b}}, map[string]string{}}.render(map[string]uint64{"old": 1, "new": 2}[a], false)
+	}
+	for _, v := range []string{"old", "new"} {
+		if _, err := f.write("s", "", doc(v, v)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, ref := context.Background(), f.ref("s")
+	run, err := f.s.StartRun(ctx, f.actor, ref, wire.RunRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.s.Reserve(ctx, store.ReserveRequest{Ref: ref, Actor: f.actor, Run: run.ID, Want: wire.ReserveRequest{WriteSet: []string{"a.r0"}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []wire.RollbackRequest{{To: "1"}, {To: "1", Address: "a.r0"}, {To: "1", DryRun: true}} {
+		if _, err := f.rollback("s", q); !fault.Is(err, fault.ReservedConflict) || strings.Contains(fault.Of(err).Next, "kept") {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
+	if did, err := f.rollback("s", wire.RollbackRequest{To: "1", Address: "a.r1"}); err != nil || did.Version != 3 {
+		t.Errorf("what is not reserved: %+v, %v", did, err)
+	}
+}
+
 // For sessions that share the state a rollback is the work of somebody else:
 // what they have not touched stays rolled back, and where both changed an
 // address their write is refused.

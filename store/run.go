@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +28,9 @@ const (
 	maxEndedRuns = 100
 	// maxScopes bounds the addresses of one set.
 	maxScopes = 10000
+	// maxClaim is the size up to which such a set is kept in memory, ready to be
+	// searched; larger ones are read when they are needed.
+	maxClaim = 64 << 10
 )
 
 // runRec is a run. What it reserves is a reservationRec of its own: that is
@@ -110,11 +114,16 @@ func runPieceKey(sid uint64, id string, piece int) []byte {
 // no index.
 func newRunID(sid uint64) string { return auth.NewID("run_" + strconv.FormatUint(sid, 36) + "_") }
 
+var runForm = regexp.MustCompile(`^run_([0-9a-z]{1,13})_[0-9a-z]{12}$`)
+
+// runState is the state that a run's id tells; false: it is none.
 func runState(id string) (sid uint64, ok bool) {
-	rest, ok := strings.CutPrefix(id, "run_")
-	n, _, ok2 := strings.Cut(rest, "_")
-	sid, err := strconv.ParseUint(n, 36, 64)
-	return sid, ok && ok2 && err == nil && len(id) < 64
+	m := runForm.FindStringSubmatch(id)
+	if m == nil {
+		return 0, false
+	}
+	sid, err := strconv.ParseUint(m[1], 36, 64)
+	return sid, err == nil
 }
 
 func noRun(id string) *fault.Error {
@@ -152,8 +161,11 @@ func (s *Store) RunRef(_ context.Context, id string) (ref Ref, workspace string,
 // getRun reads a run of a state. A lease that is over has ended it, whether
 // that is written already or not.
 func (s *Store) getRun(tx *bbolt.Tx, sid uint64, id string) (*runRec, error) {
+	if of, ok := runState(id); !ok || of != sid {
+		return nil, noRun(id)
+	}
 	r, ok, err := getRec[runRec](tx, bRun, runKey(sid, id))
-	if err == nil && (!ok || strings.IndexByte(id, 0) >= 0) {
+	if err == nil && !ok {
 		err = noRun(id)
 	}
 	if err != nil {
@@ -204,6 +216,15 @@ func (r *runRec) going(ref Ref) error {
 		WithNext("begin another one: kl apply --orchestrated").With("kind", "reservation").With("run_id", r.ID).With("run_status", r.Status)
 }
 
+// reservationOf reads what a run has reserved; false means that it has ended.
+// The record is shared and must not be changed.
+func (s *Store) reservationOf(tx *bbolt.Tx, k []byte) (*reservationRec, bool, error) {
+	if len(peek(tx, bReservation, k)) > maxClaim {
+		return getRec[reservationRec](tx, bReservation, k)
+	}
+	return s.claims.get(tx, bReservation, k)
+}
+
 // eachRun calls f for the runs of a state, those that have ended too.
 func (s *Store) eachRun(tx *bbolt.Tx, sid uint64, f func(r *runRec) error) error {
 	return eachKV(tx, bRun, u64(sid), func(k, _ []byte) (bool, error) {
@@ -222,7 +243,7 @@ func (s *Store) eachRun(tx *bbolt.Tx, sid uint64, f func(r *runRec) error) error
 // whose lease is over is among them, with the status expired.
 func (s *Store) eachLive(tx *bbolt.Tx, sid uint64, f func(r *runRec, res *reservationRec) error) error {
 	return eachKV(tx, bReservation, u64(sid), func(k, _ []byte) (bool, error) {
-		res, _, err := s.claims.get(tx, bReservation, slices.Clone(k))
+		res, _, err := s.reservationOf(tx, slices.Clone(k))
 		if err != nil {
 			return false, err
 		}
@@ -234,7 +255,8 @@ func (s *Store) eachLive(tx *bbolt.Tx, sid uint64, f func(r *runRec, res *reserv
 	})
 }
 
-// holders returns the runs that hold reservations.
+// holders returns the runs that hold reservations, in the order in which they
+// got them.
 func (s *Store) holders(tx *bbolt.Tx, sid uint64) (out []*runHolder, err error) {
 	err = s.eachLive(tx, sid, func(r *runRec, res *reservationRec) error {
 		if !r.holds() {
@@ -246,6 +268,7 @@ func (s *Store) holders(tx *bbolt.Tx, sid uint64) (out []*runHolder, err error) 
 		out = append(out, h)
 		return err
 	})
+	slices.SortFunc(out, func(a, b *runHolder) int { return a.since.Compare(b.since) })
 	return out, err
 }
 
@@ -388,7 +411,7 @@ func (s *Store) wireRun(tx *bbolt.Tx, sid uint64, ref Ref, rec *stateRec, r *run
 		Checkpoints: r.Session.Checkpoints, LastCheckpoint: r.Session.LastCheckpoint, LastVersion: r.Session.LastVersion, HeadVersion: rec.Head,
 		Moved: []string{}, EndedAt: r.EndedAt, EndedBy: r.EndedBy, EndReason: r.EndReason,
 	}
-	res, ok, err := s.claims.get(tx, bReservation, runKey(sid, r.ID))
+	res, ok, err := s.reservationOf(tx, runKey(sid, r.ID))
 	if err != nil {
 		return w, err
 	}

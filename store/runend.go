@@ -111,7 +111,7 @@ func (s *Store) endRunBy(ctx context.Context, by Actor, ref Ref, id, status, rea
 // What it has written is in the state, and what it saw last stays with its
 // record, so that a write that comes too late can be merged.
 func (s *Store) endRun(tx *bbolt.Tx, sid uint64, ref Ref, r *runRec, by Actor, status, reason string) error {
-	res, _, err := s.claims.get(tx, bReservation, runKey(sid, r.ID))
+	res, _, err := s.reservationOf(tx, runKey(sid, r.ID))
 	if err != nil {
 		return err
 	}

@@ -342,7 +342,7 @@ func (s *Store) judgeWriteSet(tx *bbolt.Tx, w *writing) error {
 		return refuse(fault.New(fault.ReservedConflict, "what the run %s sent to the state %s cannot be looked into, so that nobody can tell what it changes", run.ID, w.r.Ref.Name).
 			WithNext("abort the run (kl apply abort --apply-id %s) and apply without --orchestrated", run.ID), nil)
 	}
-	res, ok, err := s.claims.get(tx, bReservation, runKey(w.sid, run.ID))
+	res, ok, err := s.reservationOf(tx, runKey(w.sid, run.ID))
 	if err != nil || !ok {
 		return cmp.Or(err, fmt.Errorf("%w: the run %s is live and has no reservation record", errRecord, run.ID))
 	}

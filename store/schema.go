@@ -1,11 +1,9 @@
 package store
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -293,45 +291,6 @@ func getRec[T any](tx *bbolt.Tx, bucket, k []byte) (*T, bool, error) {
 		return nil, false, fmt.Errorf("record %x in bucket %s: %w", k, bucket, err)
 	}
 	return r, true, nil
-}
-
-// memo remembers decoded records that are read by every request and seldom
-// change. What is found is shared and must not be changed.
-type memo[T any] struct {
-	mu sync.Mutex
-	m  map[string]remembered[T]
-}
-
-type remembered[T any] struct {
-	raw []byte
-	rec *T
-}
-
-const maxMemo = 4096
-
-// get is getRec for a record that the caller does not change.
-func (m *memo[T]) get(tx *bbolt.Tx, bucket, k []byte) (*T, bool, error) {
-	v := peek(tx, bucket, k)
-	if v == nil {
-		return nil, false, nil
-	}
-	m.mu.Lock()
-	r, ok := m.m[string(k)]
-	m.mu.Unlock()
-	if ok && bytes.Equal(r.raw, v) {
-		return r.rec, true, nil
-	}
-	rec, ok, err := getRec[T](tx, bucket, k)
-	if err != nil || !ok {
-		return nil, false, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.m == nil || len(m.m) >= maxMemo {
-		m.m = map[string]remembered[T]{}
-	}
-	m.m[string(k)] = remembered[T]{bytes.Clone(v), rec}
-	return rec, true, nil
 }
 
 // putRec writes a JSON record.

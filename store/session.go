@@ -55,7 +55,7 @@ func (s *Store) readContest(tx *bbolt.Tx, ref Ref, now time.Time) (*contest, err
 	} else if !ok {
 		return nil, unknownEnvironment(ref.Environment)
 	}
-	c.sid, c.rec, err = find(tx, ref)
+	c.sid, c.rec, err = s.find(tx, ref)
 	if fault.Is(err, fault.NotFound) {
 		c.rec, c.mode = s.newState(ref), modeExclusive
 		return c, nil
@@ -65,7 +65,7 @@ func (s *Store) readContest(tx *bbolt.Tx, ref Ref, now time.Time) (*contest, err
 	}
 	c.mode = modeOf(c.env, c.rec)
 	ttl := time.Duration(c.env.LockIdleTTL)
-	err = eachRec(tx, bSession, u64(c.sid), func(_ []byte, h *sessionRec) (bool, error) {
+	err = s.eachLock(tx, c.sid, func(h *sessionRec) (bool, error) {
 		if ttl > 0 && now.Sub(h.LastActivity) > ttl {
 			c.idle = append(c.idle, h)
 		} else {
@@ -90,6 +90,17 @@ func (s *Store) readContest(tx *bbolt.Tx, ref Ref, now time.Time) (*contest, err
 		return nil, err
 	}
 	return c, s.readRuns(tx, c)
+}
+
+// eachLock calls f for a state's open sessions until it returns false.
+func (s *Store) eachLock(tx *bbolt.Tx, sid uint64, f func(h *sessionRec) (bool, error)) error {
+	return eachKV(tx, bSession, u64(sid), func(k, v []byte) (bool, error) {
+		h, err := s.locks.decode(bSession, k, v)
+		if err != nil {
+			return false, err
+		}
+		return f(h)
+	})
 }
 
 // ticket returns the place of a lock ID, or nil, and its position from 1 among
@@ -244,7 +255,7 @@ func (s *Store) tryLock(ctx context.Context, l *live, r *LockRequest) (refusal e
 				return c.refusal(r, 0, now)
 			}
 			h.LastActivity = now
-			return broken(putRec(tx, bSession, keyS(c.sid, h.Info.ID), h))
+			return broken(s.locks.put(tx, bSession, keyS(c.sid, h.Info.ID), h))
 		}
 		if t, _ := c.ticket(r.Info.ID); t != nil && t.PrincipalID != r.Actor.ID {
 			return c.refusal(r, 0, now)
@@ -331,7 +342,7 @@ func (s *Store) grant(tx *bbolt.Tx, c *contest, r *LockRequest, now time.Time) e
 		if c.sid, err = s.createState(tx, r.Ref, r.Actor); err != nil {
 			return err
 		}
-		if err := putRec(tx, bState, u64(c.sid), c.rec); err != nil {
+		if err := s.heads.put(tx, bState, u64(c.sid), c.rec); err != nil {
 			return err
 		}
 	}
@@ -344,7 +355,7 @@ func (s *Store) grant(tx *bbolt.Tx, c *contest, r *LockRequest, now time.Time) e
 		V: 1, Info: r.Info, PrincipalKind: r.Actor.Kind, PrincipalID: r.Actor.ID, Principal: r.Actor.Display(),
 		Since: now, LastActivity: now, BaseVersion: c.rec.Head, Shared: c.mode == modeOptimistic,
 	}
-	if err := putRec(tx, bSession, keyS(c.sid, r.Info.ID), h); err != nil {
+	if err := s.locks.put(tx, bSession, keyS(c.sid, r.Info.ID), h); err != nil {
 		return err
 	}
 	return s.event(tx, wire.Event{

@@ -187,7 +187,7 @@ func (s *Store) changeState(ctx context.Context, by Actor, ref Ref, f func(tx *b
 		}
 		e.Principal, e.Environment, e.State, e.RequestID = by.Display(), ref.Environment, ref.Name, by.RequestID
 		e.Version, e.Serial = r.Head, r.Serial
-		if err := errors.Join(putRec(tx, bState, u64(sid), r), addTotal(tx, ref.Environment, more)); err != nil {
+		if err := errors.Join(putRec(tx, bState, u64(sid), r), s.addTotal(tx, ref.Environment, more)); err != nil {
 			return broken(err)
 		}
 		if err := s.event(tx, e); err != nil {

@@ -54,6 +54,12 @@ type Store struct {
 	envs   memo[environmentRec]
 	spaces memo[workspaceRec]
 	claims memo[reservationRec]
+	tokens memo[tokenRec]
+	users  memo[userRec]
+	heads  memo[stateRec]
+	locks  memo[sessionRec]
+
+	released memo[[]string]
 
 	reading readings
 	pruner  pruner

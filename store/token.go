@@ -159,22 +159,22 @@ func putToken(tx *bbolt.Tx, t *tokenRec, secret string) error {
 }
 
 // tokenBySecret finds a token, active or not. Code: credentials_invalid.
-func tokenBySecret(tx *bbolt.Tx, secret string) (*tokenRec, error) {
-	invalid := fault.New(fault.CredentialsInvalid, "the token is not one of this server")
+func (s *Store) tokenBySecret(tx *bbolt.Tx, secret string) (*tokenRec, error) {
+	invalid := func() error { return fault.New(fault.CredentialsInvalid, "the token is not one of this server") }
 	if _, ok := auth.KindOf(secret); !ok {
-		return nil, invalid
+		return nil, invalid()
 	}
 	h := auth.Hash(secret)
-	id := get(tx, bTokenHash, h[:])
+	id := peek(tx, bTokenHash, h[:])
 	if id == nil {
-		return nil, invalid
+		return nil, invalid()
 	}
-	t, ok, err := getRec[tokenRec](tx, bToken, id)
+	t, ok, err := s.tokens.get(tx, bToken, id)
 	if err != nil {
 		return nil, err
 	}
 	if !ok || subtle.ConstantTimeCompare(t.Hash, h[:]) != 1 {
-		return nil, invalid
+		return nil, invalid()
 	}
 	return t, nil
 }

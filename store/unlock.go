@@ -3,9 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 
 	"go.etcd.io/bbolt"
@@ -29,7 +27,7 @@ func (s *Store) Unlock(ctx context.Context, r UnlockRequest) error {
 	}
 	l := s.live(r.Ref)
 	err := s.commit.do(ctx, 1024, func(tx *bbolt.Tx) error {
-		sid, _, err := find(tx, r.Ref)
+		sid, _, err := s.find(tx, r.Ref)
 		if err != nil {
 			return notLocked(r, err)
 		}
@@ -69,7 +67,7 @@ var errReleased = errors.New("released already")
 // toRelease finds the session that an UNLOCK means.
 func (s *Store) toRelease(tx *bbolt.Tx, sid uint64, r *UnlockRequest) (*sessionRec, error) {
 	var holders []*sessionRec
-	err := eachRec(tx, bSession, u64(sid), func(_ []byte, h *sessionRec) (bool, error) {
+	err := s.eachLock(tx, sid, func(h *sessionRec) (bool, error) {
 		holders = append(holders, h)
 		return true, nil
 	})
@@ -96,7 +94,7 @@ func (s *Store) toRelease(tx *bbolt.Tx, sid uint64, r *UnlockRequest) (*sessionR
 		}
 		return h, nil
 	}
-	released, err := releasedLocks(tx, sid)
+	released, err := s.releasedLocks(tx, sid)
 	if err != nil {
 		return nil, err
 	}
@@ -114,21 +112,23 @@ func (s *Store) toRelease(tx *bbolt.Tx, sid uint64, r *UnlockRequest) (*sessionR
 	return nil, fault.New(fault.LockMismatch, "the state %s is locked by %s (%s), not by %s", r.Ref.Name, h.Info.Who, h.Info.ID, r.ID).With("holder", h.Info)
 }
 
-func releasedLocks(tx *bbolt.Tx, sid uint64) (ids []string, err error) {
-	if b := peek(tx, bReleased, u64(sid)); b != nil {
-		if err := json.Unmarshal(b, &ids); err != nil {
-			return nil, fmt.Errorf("released locks of state %d: %w", sid, err)
-		}
+// releasedLocks are the locks of a state that were released last.
+func (s *Store) releasedLocks(tx *bbolt.Tx, sid uint64) ([]string, error) {
+	ids, ok, err := s.released.get(tx, bReleased, u64(sid))
+	if err != nil || !ok {
+		return nil, err
 	}
-	return ids, nil
+	return slices.Clip(*ids), nil
 }
 
 // endSession removes a session and remembers its ID.
 func (s *Store) endSession(tx *bbolt.Tx, sid uint64, h *sessionRec, ref Ref, by Actor, kind string) error {
-	if err := errors.Join(del(tx, bSession, keyS(sid, h.Info.ID)), putOverlay(tx, sid, h.Info.ID, nil)); err != nil {
+	k := keyS(sid, h.Info.ID)
+	s.locks.forget(k)
+	if err := errors.Join(del(tx, bSession, k), putOverlay(tx, sid, h.Info.ID, nil)); err != nil {
 		return err
 	}
-	ids, err := releasedLocks(tx, sid)
+	ids, err := s.releasedLocks(tx, sid)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (s *Store) endSession(tx *bbolt.Tx, sid uint64, h *sessionRec, ref Ref, by 
 	if len(ids) > maxReleased {
 		ids = ids[len(ids)-maxReleased:]
 	}
-	if err := putRec(tx, bReleased, u64(sid), ids); err != nil {
+	if err := s.released.put(tx, bReleased, u64(sid), &ids); err != nil {
 		return err
 	}
 	return s.event(tx, wire.Event{

@@ -173,6 +173,9 @@ func (w *walk) token(t *tfstate.Token) error {
 	}
 	w.prevLen = t.End - t.Start
 	if w.ids == nil {
+		if w.items == nil {
+			w.items = make([]item, 0, itemsIn(len(w.body)))
+		}
 		w.items = append(w.items, item{id: h, tok: *t})
 		return nil
 	}
@@ -188,6 +191,10 @@ type item struct {
 	id  uint64 // tfstate.Token.StartHash
 	tok tfstate.Token
 }
+
+// itemsIn is for how many items room is made before a stretch of n bytes is
+// scanned.
+func itemsIn(n int) int { return min(n/1500+1, 64) }
 
 func (i *item) element() element { return elementOf(&i.tok) }
 
@@ -418,10 +425,9 @@ func (w *walk) splices() (sp []splice, deaths []uint64) {
 	return sp, deaths
 }
 
-// oldTokens scans a stretch of a stored document, or all of it, and adds its
-// elements.
-func oldTokens(b []byte, ctx tfstate.Context, add func(t *tfstate.Token)) error {
-	return scanTokens(b, ctx, true, add)
+// oldTokens scans a stored document and adds its elements.
+func oldTokens(b []byte, add func(t *tfstate.Token)) error {
+	return scanTokens(b, tfstate.Context{}, true, add)
 }
 
 func scanTokens(b []byte, ctx tfstate.Context, reordered bool, add func(t *tfstate.Token)) error {

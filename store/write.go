@@ -122,7 +122,7 @@ func (s *Store) writeOnce(ctx context.Context, l *live, r *WriteRequest) (Writte
 	case err != nil:
 		return Written{}, err
 	}
-	s.remember(l, p, w.sid, w.out.Version)
+	s.remember(l, p, w.sid, w.meta)
 	s.wrote(r.Ref, w)
 	return w.out, nil
 }
@@ -145,7 +145,8 @@ type writing struct {
 	sid      uint64
 	cur      *stateRec
 	sess     *sessionRec
-	versions int64 // that the state has afterwards, and that its environment keeps
+	meta     *versionMeta // of the version that was put
+	versions int64        // that the state has afterwards, and that its environment keeps
 	keepLast int64
 	out      Written
 }
@@ -154,7 +155,7 @@ type writing struct {
 func (s *Store) loadBase(l *live, r *WriteRequest) (*base, error) {
 	b := &base{}
 	err := s.view(func(tx *bbolt.Tx) error {
-		sid, rec, err := find(tx, r.Ref)
+		sid, rec, err := s.find(tx, r.Ref)
 		if fault.Is(err, fault.NotFound) {
 			return nil
 		}
@@ -174,7 +175,7 @@ func (s *Store) loadBase(l *live, r *WriteRequest) (*base, error) {
 			if b.run.of(r.Actor.Principal) {
 				b.sess, b.overlaid = &b.run.Session, has(tx, bOverlay, keyS(sid, r.Run))
 			}
-		} else if sess, ok, err := getRec[sessionRec](tx, bSession, keyS(sid, r.LockID)); err != nil {
+		} else if sess, ok, err := s.locks.get(tx, bSession, keyS(sid, r.LockID)); err != nil {
 			return err
 		} else if ok && sess.PrincipalID == r.Actor.ID {
 			b.sess, b.overlaid = sess, has(tx, bOverlay, keyS(sid, r.LockID))
@@ -246,7 +247,7 @@ func (s *Store) judgeState(tx *bbolt.Tx, w *writing) error {
 		return err
 	}
 	var err error
-	w.sid, w.cur, err = find(tx, r.Ref)
+	w.sid, w.cur, err = s.find(tx, r.Ref)
 	if fault.Is(err, fault.NotFound) {
 		w.sid, w.cur, err = 0, s.newState(r.Ref), nil
 	}
@@ -264,9 +265,9 @@ func (s *Store) judgeState(tx *bbolt.Tx, w *writing) error {
 func (s *Store) judgeSession(tx *bbolt.Tx, w *writing) error {
 	r, sha := w.r, w.r.Body.SHA256()
 	if r.LockID == "" {
-		return judgeUnlocked(tx, w, sha[:])
+		return s.judgeUnlocked(tx, w, sha[:])
 	}
-	sess, ok, err := getRec[sessionRec](tx, bSession, keyS(w.sid, r.LockID))
+	sess, ok, err := s.locks.get(tx, bSession, keyS(w.sid, r.LockID))
 	switch {
 	case err != nil:
 		return err
@@ -291,10 +292,10 @@ func (s *Store) judgeSession(tx *bbolt.Tx, w *writing) error {
 }
 
 // judgeUnlocked decides on a write whose client holds no lock.
-func judgeUnlocked(tx *bbolt.Tx, w *writing, sha []byte) error {
+func (s *Store) judgeUnlocked(tx *bbolt.Tx, w *writing, sha []byte) error {
 	r, cur := w.r, w.cur
 	var holder *sessionRec
-	err := eachRec(tx, bSession, u64(w.sid), func(_ []byte, h *sessionRec) (bool, error) {
+	err := s.eachLock(tx, w.sid, func(h *sessionRec) (bool, error) {
 		holder = h
 		return false, nil
 	})
@@ -375,14 +376,14 @@ func (s *Store) put(tx *bbolt.Tx, w *writing, uses quota.Uses) error {
 		return err
 	}
 	w.versions, w.keepLast = n.Versions, env.KeepLast
-	if err := errors.Join(putRec(tx, bState, u64(w.sid), &n), addTotal(tx, r.Ref.Environment, n.counted()-cur.counted())); err != nil {
+	if err := errors.Join(s.heads.put(tx, bState, u64(w.sid), &n), s.addTotal(tx, r.Ref.Environment, n.counted()-cur.counted())); err != nil {
 		return err
 	}
 	if w.run != nil {
 		if err := w.noteRun(tx, s, v); err != nil {
 			return err
 		}
-	} else if err := w.noteSession(tx, v, now); err != nil {
+	} else if err := s.noteSession(tx, w, v, now); err != nil {
 		return err
 	}
 	for i := range w.settled {
@@ -390,6 +391,8 @@ func (s *Store) put(tx *bbolt.Tx, w *writing, uses quota.Uses) error {
 			return err
 		}
 	}
+	meta := v.versionMeta // without the lists beside it
+	w.meta = &meta
 	w.out.Version, w.out.Serial, w.out.Merged = v.Version, v.Serial, v.Source == sourceMerge
 	if err := s.noteQuota(tx, w, uses); err != nil {
 		return err
@@ -430,7 +433,7 @@ func (r *stateRec) follow(v *versionRec, p *plan, now time.Time) {
 }
 
 // noteSession notes in the session what its client has sent and now sees.
-func (w *writing) noteSession(tx *bbolt.Tx, v *versionRec, now time.Time) error {
+func (s *Store) noteSession(tx *bbolt.Tx, w *writing, v *versionRec, now time.Time) error {
 	if w.sess == nil {
 		return nil
 	}
@@ -438,7 +441,7 @@ func (w *writing) noteSession(tx *bbolt.Tx, v *versionRec, now time.Time) error 
 	w.sess.LastActivity, w.sess.LastCheckpoint = now, now
 	w.sess.Checkpoints++
 	w.sess.BaseVersion, w.sess.LastVersion, w.sess.LastSerial, w.sess.LastSHA256 = v.Version, v.Version, w.ours.serial, sha[:]
-	if err := putRec(tx, bSession, keyS(w.sid, w.sess.Info.ID), w.sess); err != nil {
+	if err := s.locks.put(tx, bSession, keyS(w.sid, w.sess.Info.ID), w.sess); err != nil {
 		return err
 	}
 	return putOverlay(tx, w.sid, w.sess.Info.ID, w.overlay)
@@ -530,8 +533,8 @@ func putVersion(tx *bbolt.Tx, sid uint64, v *versionRec, p *plan) error {
 }
 
 // remember makes the accepted version the head in memory.
-func (s *Store) remember(l *live, p *plan, sid, version uint64) {
-	h := &head{sid: sid, version: version, entries: p.entries, lastTop: p.top, ids: p.identities()}
+func (s *Store) remember(l *live, p *plan, sid uint64, v *versionMeta) {
+	h := &head{sid: sid, version: v.Version, meta: v, entries: p.entries, lastTop: p.top, ids: p.identities()}
 	if p.body.ref() {
 		h.body, h.bodyBytes = p.body, int64(p.body.Len())
 	}
