@@ -168,7 +168,7 @@ func TestChangesEqualDiff(t *testing.T) {
 
 // TestBigState walks over a state of thousands of chunks, in memory and not.
 func TestBigState(t *testing.T) {
-	n := 3000
+	n := 1000
 	if testing.Short() {
 		n = 300
 	}
