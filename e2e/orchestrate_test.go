@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"kl/client"
@@ -242,10 +243,11 @@ func TestAbortedOrchestratedApply(t *testing.T) {
 	if r := s.kl("apply", "abort", "--state", "prod", "--latest"); r.code != 3 {
 		t.Errorf("nothing left to abort: exit %d\n%s", r.code, r.out)
 	}
-	s.mustKL("recover", "discard", kept[0].ID, "--state", "prod")
+	s.mustKL("recover", "merge", kept[0].ID, "--state", "prod")
 	for _, k := range kept[1:] {
 		s.mustKL("recover", "discard", k.ID, "--state", "prod")
 	}
+	ana.wantNoChanges()
 }
 
 // In exclusive mode plain applies wait for runs, and runs wait for plain applies.
@@ -332,14 +334,15 @@ func TestInterruptedRun(t *testing.T) {
 		t.Errorf("the run: %+v, %v; want it failed, interrupted", r, err)
 	}
 
-	stubborn := strings.Replace(gate("ben_gate", `"x"`), "touch", "trap '' INT TERM; touch", 1)
-	ben.write("ben.tf", stubborn)
 	q := ben.startKL(inRun("-f", "ben.tf")...)
 	ben.awaitGate("ben_gate", q)
 	run = s.theRun()
+	s.proc.signal(syscall.SIGSTOP) // the client waits for an answer to what it has built
 	interrupt(q)
 	q.awaitOutput("Gracefully shutting down")
 	interrupt(q)
+	q.awaitOutput("Two interrupts received")
+	s.proc.signal(syscall.SIGCONT)
 	b := q.result(clientPatience)
 	if b.code != 1 && b.code != 2 {
 		t.Errorf("exit %d, want 1 or 2\n%s", b.code, b.out)
@@ -347,7 +350,9 @@ func TestInterruptedRun(t *testing.T) {
 	if r, err := s.client().Run(s.ctx(), s.boot.EnvPublicID, "prod", run.ID); err != nil || r.Status != wire.RunAborted {
 		t.Errorf("the run: %+v, %v; want it aborted", r, err)
 	}
-	ben.openGate("ben_gate")
+	for _, k := range s.refused("prod") {
+		s.mustKL("recover", "discard", k.ID, "--state", "prod")
+	}
 }
 
 // A spec is applied as it was looked at: not when the configuration is another
