@@ -63,7 +63,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	if c.progress != nil {
 		c.progress(c.done, c.total)
 	}
-	if err != nil && err != io.EOF { //nolint:errorlint // readers return io.EOF itself
+	if err != nil && err != io.EOF {
 		c.err = err
 	}
 	return n, err

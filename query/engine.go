@@ -212,11 +212,10 @@ func (s *statement) run(ctx context.Context, to Sink) (done Done, err error) {
 		if p := recover(); p != nil {
 			// how the engine tells that its memory is used up; its own state is
 			// whole then, for all that is called from it turns panics into codes
-			if e, ok := p.(error); ok && strings.Contains(e.Error(), "out of memory") {
-				err = sqlite3.NOMEM
-				return
+			if !outOfMemory(p) {
+				panic(p)
 			}
-			panic(p)
+			err = sqlite3.NOMEM
 		}
 	}()
 	if err := s.open(ctx); err != nil {
@@ -244,6 +243,12 @@ func (s *statement) run(ctx context.Context, to Sink) (done Done, err error) {
 	}
 	defer s.moment.Close()
 	return s.step(stmt, to)
+}
+
+// outOfMemory reports whether a panic is the engine's way of saying so.
+func outOfMemory(p any) bool {
+	e, ok := p.(error)
+	return ok && strings.Contains(e.Error(), "out of memory")
 }
 
 // begin takes the moment that the statement is about.

@@ -214,7 +214,7 @@ func (c *cursor) shut() {
 func (c *cursor) guarded(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			if e, ok := p.(error); ok && strings.Contains(e.Error(), "out of memory") {
+			if outOfMemory(p) {
 				err = sqlite3.NOMEM
 				return
 			}
@@ -243,8 +243,7 @@ func result(ctx sqlite3.Context, v any) (err error) {
 	defer func() {
 		// values that do not fit any more
 		if p := recover(); p != nil {
-			e, ok := p.(error)
-			if !ok || !strings.Contains(e.Error(), "out of memory") {
+			if !outOfMemory(p) {
 				panic(p)
 			}
 			err = sqlite3.NOMEM

@@ -35,7 +35,7 @@ func (b *Backup) Read(p []byte) (int, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = fmt.Errorf("read the copy of the data file: %w", err)
 	}
-	return n, err //nolint:wrapcheck // io.EOF must stay what it is
+	return n, err // io.EOF as it is
 }
 
 // Close removes the copy.

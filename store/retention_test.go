@@ -2,7 +2,9 @@ package store_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"testing"
 	"time"
@@ -68,18 +70,34 @@ func TestRetentionBoundsTheFile(t *testing.T) {
 	if read > 2 {
 		t.Errorf("the oldest version is read from %d bytes, the newest from %d", oldest+oldestList, head+headList)
 	}
-	long.reopen() // so that neither is in memory
-	want := few.get("s", "1")
-	start := time.Now()
-	if got := long.get("s", fmt.Sprint(left[0])); !bytes.Equal(got, want) {
-		t.Error("the oldest version kept has other bytes")
-	}
-	tookOldest := time.Since(start)
-	start = time.Now()
 	if got := long.get("s", "head"); !bytes.Equal(got, last) {
 		t.Error("the head has other bytes")
 	}
-	t.Logf("reading the oldest takes %s, the newest %s", tookOldest, time.Since(start))
+	if got, want := long.get("s", fmt.Sprint(left[0])), few.get("s", "1"); !bytes.Equal(got, want) {
+		t.Error("the oldest version kept has other bytes")
+	}
+	t.Logf("reading the oldest takes %s, the newest %s", long.readTime(fmt.Sprint(left[0])), long.readTime("head"))
+}
+
+// readTime is how long it takes at best to read a version that is not in memory.
+func (f *fixture) readTime(version string) (best time.Duration) {
+	f.tb.Helper()
+	for range 5 {
+		f.reopen()
+		start := time.Now()
+		snap, err := f.s.Version(context.Background(), f.ref("s"), version)
+		if err != nil {
+			f.tb.Fatal(err)
+		}
+		if _, err := snap.WriteTo(io.Discard); err != nil {
+			f.tb.Fatal(err)
+		}
+		snap.Close()
+		if took := time.Since(start); best == 0 || took < best {
+			best = took
+		}
+	}
+	return best
 }
 
 // fileBytes is how much of the file was ever in use: bbolt takes more of the

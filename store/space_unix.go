@@ -11,5 +11,5 @@ func freeSpace(dir string) (n int64, ok bool) {
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return 0, false
 	}
-	return int64(uint64(st.Bavail) * uint64(st.Bsize)), true //nolint:unconvert // the fields' types differ between systems
+	return int64(uint64(st.Bavail) * uint64(st.Bsize)), true // the types of the fields differ between systems
 }
