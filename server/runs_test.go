@@ -416,9 +416,9 @@ func TestRunsWait(t *testing.T) {
 func TestWaitIsNotIdle(t *testing.T) {
 	s, _ := seeded(t, kltest.WithStore(func(o *store.Options) { o.RunLease = 2 * time.Second }))
 	us := s.Automation()
-	first, second := runOf(t, s, us, `{}`), wire.Run{}
+	first := runOf(t, s, us, `{}`)
 	want(t, "reserve", reserve(s, us, first, write("aws_a.one")), 200)
-	second = runOf(t, s, us, `{}`)
+	second := runOf(t, s, us, `{}`)
 	q := write("aws_a.one")
 	q.Wait = wire.Duration(10 * time.Second)
 	want(t, "wait for the lease", reserve(s, us, second, q), 200)
