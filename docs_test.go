@@ -117,6 +117,27 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestMap demands that the map of the documentation has every page and every
+// example that explains itself.
+func TestMap(t *testing.T) {
+	const page = "docs/README.md"
+	there := map[string]bool{}
+	for _, match := range link.FindAllSubmatch(read(t, page), -1) {
+		there[filepath.ToSlash(filepath.Join("docs", filepath.FromSlash(string(match[1]))))] = true
+	}
+	for _, pattern := range []string{"docs/*.md", "examples/*/README.md"} {
+		pages, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range pages {
+			if p = filepath.ToSlash(p); p != page && !there[p] {
+				t.Errorf("%s does not link to %s", page, p)
+			}
+		}
+	}
+}
+
 // TestPagesNameCodes demands that a code in backquotes on any page is one of
 // the catalogue, where the page writes it as an error code.
 func TestPagesNameCodes(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"kl/wire"
 )
 
 // scoped is a configuration with what can stand between files: locals and
@@ -157,6 +159,15 @@ func TestScopeOfRefactorings(t *testing.T) {
 	w.write("out.tf", "output \"o\" {\n  value = terraform_data.new.output\n}\n")
 	w.wantKL(0, inRun(), "done")
 	w.wantNoChanges()
+	// who may only plan can plan a part
+	w.write("more.tf", item("more", "1"))
+	var tok wire.Token
+	if err := json.Unmarshal([]byte(s.mustKL("token", "create", "planner", "--role", "plan", "--json")), &tok); err != nil {
+		t.Fatal(err)
+	}
+	w.setenv("TF_HTTP_PASSWORD=" + tok.Secret)
+	w.wantKL(0, []string{"plan", "-f", "more.tf", "-no-color"}, "create terraform_data.more")
+	w.wantKL(5, inRun("-f", "more.tf"), "nothing was applied")
 	if len(s.runsOf("prod", true)) != 0 {
 		t.Error("a run goes on")
 	}

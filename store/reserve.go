@@ -100,10 +100,10 @@ func (s *Store) Reserve(ctx context.Context, r ReserveRequest) (wire.Run, error)
 		case <-lease.C:
 		case <-timeout.C:
 			lease.Stop()
-			return wire.Run{}, t.refusal
+			return wire.Run{}, s.stillReserved(&r, a, t.refusal)
 		case <-r.Stop:
 			lease.Stop()
-			return wire.Run{}, t.refusal
+			return wire.Run{}, s.stillReserved(&r, a, t.refusal)
 		case <-ctx.Done(): // its place ends by its age, or with the run
 			lease.Stop()
 			return wire.Run{}, ctx.Err()
@@ -112,8 +112,31 @@ func (s *Store) Reserve(ctx context.Context, r ReserveRequest) (wire.Run, error)
 	}
 }
 
+// stillReserved is the refusal as things stand now; first is what it was at
+// first.
+func (s *Store) stillReserved(r *ReserveRequest, a *asked, first error) error {
+	refusal := first
+	err := s.view(func(tx *bbolt.Tx) error {
+		c, err := s.readContest(tx, r.Ref, s.now())
+		if err != nil {
+			return err
+		}
+		run, err := s.getRun(tx, c.sid, r.Run)
+		if err != nil {
+			return err
+		}
+		o, err := s.inTheWay(c, run, a)
+		if err == nil && o.any() {
+			_, pos := c.ticket(run.ID)
+			refusal = o.refusal(r, pos)
+		}
+		return err
+	})
+	return cmp.Or(err, refusal)
+}
+
 // couldReserve looks, without writing, whether a run's turn has come, and in
-// what time the next lease ends.
+// what time the next lease or place ends.
 func (s *Store) couldReserve(r *ReserveRequest, a *asked) (free bool, ends time.Duration, err error) {
 	ends = time.Hour
 	err = s.view(func(tx *bbolt.Tx) error {
@@ -134,6 +157,9 @@ func (s *Store) couldReserve(r *ReserveRequest, a *asked) (free bool, ends time.
 		free = err == nil && !o.any()
 		for _, h := range c.held {
 			ends = min(ends, max(h.run.LeaseEnds.Sub(now), 0)+time.Millisecond)
+		}
+		for _, t := range c.tickets {
+			ends = min(ends, max(t.LastSeen.Add(ticketTTL).Sub(now), 0)+time.Millisecond)
 		}
 		return err
 	})
@@ -206,6 +232,9 @@ func (s *Store) tryReserve(ctx context.Context, l *live, r *ReserveRequest, a *a
 			return broken(err)
 		}
 		s.renew(run, now)
+		if ends := now.Add(r.Hold + s.opt.RunLease); t.waits && ends.After(run.LeaseEnds) {
+			run.LeaseEnds = ends // it is not heard of while it is held open
+		}
 		t.refusal = o.refusal(r, pos)
 		return broken(putRec(tx, bRun, runKey(sid, run.ID), run))
 	})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	tfjson "github.com/hashicorp/terraform-json"
 
@@ -149,9 +148,14 @@ func ReadPlan(shown, planFile, view []byte) (*Plan, error) {
 		}
 	}
 	for _, c := range doc.Drift {
-		if c.Mode == tfjson.ManagedResourceMode {
-			s.write[c.Address] = true
+		if c.Mode != tfjson.ManagedResourceMode {
+			continue
 		}
+		a, err := parseAddress(c.Address)
+		if err != nil {
+			return nil, err
+		}
+		s.write[a.String()] = true
 	}
 	for _, d := range doc.Deferred {
 		a, err := parseAddress(d.Change.Address)
@@ -193,7 +197,11 @@ func (s *sets) change(p *Plan, r *references, c resourceChange) error {
 	p.Changes = append(p.Changes, Change{Address: address, Previous: c.Previous, Action: action})
 	s.write[a.String()] = true
 	if c.Previous != "" {
-		s.write[c.Previous] = true
+		was, err := parseAddress(c.Previous)
+		if err != nil {
+			return err
+		}
+		s.write[was.String()] = true
 	}
 	if action != Delete && action != Forget {
 		r.ofResource(a.Configured())
@@ -225,8 +233,11 @@ func (s *sets) refreshed(p *Plan, planned, view []byte) error {
 	}
 	slices.Sort(changed)
 	for _, a := range changed {
-		plain, _, _ := strings.Cut(a, " (deposed object ")
-		s.write[plain] = true
+		at, err := parseAddress(a)
+		if err != nil {
+			return err
+		}
+		s.write[at.String()] = true
 		p.Changes = append(p.Changes, Change{Address: a, Action: Refresh})
 	}
 	return nil

@@ -1,6 +1,8 @@
 package terraform_test
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -11,7 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kl/fault"
 	"kl/terraform"
+	"kl/tfstate"
 )
 
 // client is the real terraform in a directory of its own, with its state beside
@@ -229,3 +233,44 @@ func TestPlanWritesWhatTheRefreshChanged(t *testing.T) {
 		t.Errorf("changes: -want +got:\n%s", d)
 	}
 }
+
+// Whatever is taken for a plan, reading it ends in a plan whose sets can be
+// reserved, or in a classified error.
+func FuzzReadPlan(f *testing.F) {
+	shown := `{"format_version":"1.2","resource_changes":[{"address":"module.m[\"x\"].a.b[0]","previous_address":"a.c","mode":"managed","change":{"actions":["update"]}},` +
+		`{"address":"a.d","mode":"managed","change":{"actions":["no-op"]}}],"configuration":{"provider_config":{"a":{"expressions":{"h":{"references":["local.x"]}}}},` +
+		`"root_module":{"module_calls":{"m":{"expressions":{"v":{"references":["module.o.id","module.o"]}},"count_expression":{"references":["a.d[0].id","a.d"]},` +
+		`"module":{"resources":[{"address":"a.b","mode":"managed","provider_config_key":"a","expressions":{"v":{"references":["var.v"]}},"depends_on":["data.e.f"]}]}}}}}}`
+	var plan bytes.Buffer
+	z := zip.NewWriter(&plan)
+	for name, text := range map[string]string{"tfstate": emptyState, "tfconfig/m-/main.tf": "locals {\n  x = a.d.id\n}\n", "tfconfig/modules.json": "[]"} {
+		w, err := z.Create(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if _, err := w.Write([]byte(text)); err != nil {
+			f.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(shown), plan.Bytes(), []byte(emptyState))
+	f.Add([]byte(`{"resource_changes":null}`), []byte("PK"), []byte(""))
+	f.Fuzz(func(t *testing.T, shown, plan, view []byte) {
+		p, err := terraform.ReadPlan(shown, plan, view)
+		if err != nil {
+			if fault.Of(err) == nil {
+				t.Errorf("unclassified: %v", err)
+			}
+			return
+		}
+		for _, a := range append(slices.Clone(p.Write), p.Read...) {
+			if _, err := tfstate.ParseScope(a); err != nil {
+				t.Errorf("%q cannot be reserved: %v", a, err)
+			}
+		}
+	})
+}
+
+const emptyState = `{"version":4,"terraform_version":"1.11.4","serial":1,"lineage":"x","outputs":{},"resources":[],"check_results":null}`

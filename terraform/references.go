@@ -134,7 +134,7 @@ func (r *references) whole(module string, names []string) {
 	for _, n := range names {
 		n = withoutKeys(n)
 		if strings.HasPrefix(n, "module.") && strings.Count(n, ".") == 1 {
-			r.resources[join(module, n)] = true
+			r.add(join(module, n))
 			continue
 		}
 		r.reference(module, n)
@@ -240,8 +240,17 @@ func (r *references) reference(module, ref string) {
 			r.ofResource(a)
 		}
 	default:
-		r.resources[join(module, parts[0]+"."+parts[1])] = true
+		r.add(join(module, parts[0]+"."+parts[1]))
 	}
+}
+
+// add adds a resource, or a whole module.
+func (r *references) add(address string) {
+	if _, err := parseAddress(address); err != nil {
+		r.unknown = true
+		return
+	}
+	r.resources[address] = true
 }
 
 // variable follows a variable to the call that sets it.
