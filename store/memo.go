@@ -23,8 +23,9 @@ type remembered[T any] struct {
 	rec T
 }
 
-// maxMemo bounds the records of one memo; then it begins anew.
-const maxMemo = 2048
+// maxMemo bounds the records of one memo; then it begins anew. Most take 2 KiB
+// with their bytes, a state's released locks up to 7.
+const maxMemo = 1024
 
 // get is getRec. What the record points to, such as slices, is shared and must
 // not be changed; the record itself is the caller's.
