@@ -28,6 +28,9 @@ while this runs.`,
   kl backup - --rate 10MiB | gzip > kl.db.gz`,
 		Args: between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == "-" && terminal(a.env.Stdout) {
+				return usage(cmd, "the copy is no text for a terminal").WithNext("send it on, as in: kl backup - | gzip > kl.db.gz")
+			}
 			t, err := a.resolve("")
 			if err != nil {
 				return err

@@ -414,11 +414,11 @@ func TestRunsWait(t *testing.T) {
 // TestWaitIsNotIdle: a run that is held open for longer than its lease is not
 // taken for gone, and gets its turn when another's lease ends.
 func TestWaitIsNotIdle(t *testing.T) {
-	s, _ := seeded(t, kltest.WithStore(func(o *store.Options) { o.RunLease = 400 * time.Millisecond }))
+	s, _ := seeded(t, kltest.WithStore(func(o *store.Options) { o.RunLease = 2 * time.Second }))
 	us := s.Automation()
-	first, second := runOf(t, s, us, `{}`), wire.Run{}
+	first := runOf(t, s, us, `{}`)
 	want(t, "reserve", reserve(s, us, first, write("aws_a.one")), 200)
-	second = runOf(t, s, us, `{}`)
+	second := runOf(t, s, us, `{}`)
 	q := write("aws_a.one")
 	q.Wait = wire.Duration(10 * time.Second)
 	want(t, "wait for the lease", reserve(s, us, second, q), 200)

@@ -332,6 +332,8 @@ func unpack(b []byte) (out []byte, err error) {
 	switch {
 	case len(b) > 0 && b[0] == formZstd:
 		out, err = recordDecoder.DecodeAll(b[1:], nil)
+	case len(b) > 0 && b[0] == formRaw: // as records were written before they had sums
+		return bytes.Clone(b[1:]), nil
 	case len(b) < 9:
 		return nil, errDamaged
 	case b[0] == formSum:
