@@ -58,7 +58,8 @@ func catalogue() string {
 // in e2e compare the texts in backquotes with the real client's screen.
 func printed(c fault.Code) string {
 	const atWork = "`HTTP error: %d` (apply at work)"
-	onlyKL := []fault.Code{fault.ParameterInvalid, fault.MethodNotAllowed, fault.LockInfoInvalid, fault.FileInvalid, fault.FileInUse,
+	onlyKL := []fault.Code{
+		fault.ParameterInvalid, fault.MethodNotAllowed, fault.LockInfoInvalid, fault.FileInvalid, fault.FileInUse,
 		fault.QueryInvalid, fault.QueryNotAllowed, fault.QueryTimeout, fault.QueryMemory, fault.QueryAnswer, fault.StateOpaque,
 	}
 	i := c.Info()
