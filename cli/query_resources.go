@@ -59,16 +59,20 @@ func (a *app) queryHistoryCmd() *cobra.Command {
 	var address string
 	var limit int
 	cmd := &cobra.Command{
-		Use:   "history [STATE] --address ADDRESS",
+		Use:   "history [STATE] --address ADDRESS | ADDRESS",
 		Short: "Tell what happened to an instance, a resource or a module",
 		Long: `Tell what happened to an instance, or to all at or below the address of a resource or a
 module, the newest first: in which version it was created, changed, moved, removed or
 restored, and by whom. What was there already in the oldest version that is kept is
 present. kl diff shows what exactly a version has changed.`,
-		Example: `  kl query history demo --address aws_instance.web
+		Example: `  kl query history aws_instance.web
+  kl query history demo --address aws_instance.web
   kl query history demo --address 'module.net["a"]' --json`,
 		Args: between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if address == "" && strings.Contains(first(args), ".") { // names of states seldom have a dot, addresses always
+				address, args = args[0], nil
+			}
 			switch {
 			case limit < 0:
 				return usage(cmd, "--limit must not be negative")
