@@ -185,6 +185,9 @@ func (a *app) printMerge(state string, m wire.MergeResult) error {
 	if err := a.printf("%s", mergeText(state, m)); err != nil || !m.DryRun {
 		return err
 	}
+	if m.Refusal != "" {
+		a.note("now it would be refused: %s", m.Refusal)
+	}
 	if undecided(m) {
 		a.note("to merge it, choose a side: kl recover merge %s --state %s --take disjoint|mine|theirs", m.ID, state)
 	}

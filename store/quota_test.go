@@ -119,10 +119,17 @@ func TestStateQuota(t *testing.T) {
 	// what is kept can be merged once there is room
 	w.must("at the limit again", holding(2))
 	by := f.actor
+	dry := wire.MergeRequest{DryRun: true, Take: &wire.Take{All: wire.TakeMine}}
+	if told, err := f.s.MergeRefused(context.Background(), by, f.ref("s"), id, dry); err != nil || !strings.Contains(told.Refusal, "above the hard limit") {
+		t.Errorf("a dry run foretells %q, %v", told.Refusal, err)
+	}
 	if _, err := f.s.MergeRefused(context.Background(), by, f.ref("s"), id, wire.MergeRequest{Take: &wire.Take{All: wire.TakeMine}}); !fault.Is(err, fault.StateQuota) {
 		t.Errorf("merge of the refused write without room: %v", err)
 	}
 	f.limit(wire.LimitsPatch{StateHardLimit: ptr(int64(0)), StateSoftLimit: ptr(int64(1))})
+	if told, err := f.s.MergeRefused(context.Background(), by, f.ref("s"), id, dry); err != nil || told.Refusal != "" {
+		t.Errorf("a dry run foretells %q, %v", told.Refusal, err)
+	}
 	out, err := f.s.MergeRefused(context.Background(), by, f.ref("s"), id, wire.MergeRequest{Take: &wire.Take{All: wire.TakeMine}})
 	if err != nil || out.Status != "merged" || len(out.QuotaWarnings) != 1 {
 		t.Errorf("merge with room: %+v, %v", out, err)

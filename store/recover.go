@@ -95,12 +95,12 @@ func (s *Store) mergeRefusedOnce(ctx context.Context, l *live, by Actor, ref Ref
 		return none, err
 	}
 	m := &merging{}
+	var refusal *fault.Error
 	if b.head != nil {
 		if p.top.lineage != b.rec.Lineage {
 			return none, fault.New(fault.LineageConflict, "the refused write %s has the lineage %s, the state %s has %s: they cannot be merged", id, p.top.lineage, ref.Name, b.rec.Lineage).
 				WithNext("kl state allow %s --lineage; then kl state push", ref.Name)
 		}
-		var refusal *fault.Error
 		if m, refusal, err = s.mergeWrite(ctx, ref, p, v, choose); err != nil {
 			return none, err
 		}
@@ -112,9 +112,12 @@ func (s *Store) mergeRefusedOnce(ctx context.Context, l *live, by Actor, ref Ref
 		}
 	}
 	out, err := s.describeMerge(rec, p, m, choose)
-	if err != nil || q.DryRun {
-		out.DryRun = true
-		return out, err
+	if err != nil {
+		return none, err
+	}
+	out.DryRun = q.DryRun
+	if q.DryRun && refusal != nil { // an overlap, which the answer tells of
+		return out, nil
 	}
 	return s.commitRefused(ctx, l, r, b, p, m, rec, out)
 }
@@ -210,7 +213,8 @@ func (s *Store) describeMerge(rec *refusedRec, p *plan, m *merging, choose take)
 }
 
 // commitRefused stores the merged document and settles the refused write. When
-// the head has all of it already, it is only settled.
+// the head has all of it already, it is only settled. A dry run tells what
+// would refuse it.
 func (s *Store) commitRefused(ctx context.Context, l *live, r *WriteRequest, b *base, p *plan, m *merging, rec *refusedRec, out wire.MergeResult) (wire.MergeResult, error) {
 	var err error
 	if m.body != nil {
@@ -224,6 +228,21 @@ func (s *Store) commitRefused(ctx context.Context, l *live, r *WriteRequest, b *
 	}
 	w := &writing{r: r, p: p, m: m, ours: p.top, planned: &b.rec, settled: []refusedRec{*rec}, settleAs: refusedMerged, source: sourceRecover}
 	nothing := b.head != nil && len(m.takes) == 0
+	if out.DryRun {
+		err = s.view(func(tx *bbolt.Tx) error {
+			err := cmp.Or(s.judgeState(tx, w), s.notHeld(tx, w))
+			if err != nil || nothing {
+				return err
+			}
+			_, err = s.judgeQuota(tx, w)
+			return cmp.Or(s.judgeReserved(tx, w), err)
+		})
+		if f := fault.Of(err); f != nil {
+			out.Refusal = f.Error()
+			return out, nil
+		}
+		return out, err
+	}
 	err = s.commit.do(ctx, int(p.storedBytes), func(tx *bbolt.Tx) error {
 		if err := s.judgeState(tx, w); err != nil {
 			return err

@@ -441,6 +441,9 @@ type MergeResult struct {
 	Newer       []string  `json:"newer"`       // that others changed since, and that stay as they are in the head
 	// QuotaWarnings are sentences about soft limits that the version made exceeds.
 	QuotaWarnings []string `json:"quota_warnings,omitempty"`
+	// Refusal is the sentence with which the merge would be refused for another
+	// cause than an overlap; in the answer to a dry run only.
+	Refusal string `json:"refusal,omitempty"`
 }
 
 // Overlap is an address that a refused write and others changed differently.
