@@ -90,6 +90,9 @@ func members(line []byte) func(yield func(name, value []byte) bool) {
 		for i := 1; i < len(line) && line[i] == '"'; i++ { // behind the brace or a comma
 			start := i
 			i = valueEnd(line, i)
+			if i < start+2 { // cut off behind a quote
+				return
+			}
 			name := line[start+1 : i-1]
 			start = min(i+1, len(line)) // behind the colon
 			i = valueEnd(line, start)
