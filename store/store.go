@@ -33,7 +33,7 @@ import (
 )
 
 const (
-	defaultCacheBytes  = 32 << 20
+	defaultCacheBytes  = 16 << 20
 	defaultLargest     = 256 << 20
 	defaultBodyBytes   = 1 << 30
 	defaultChunkTarget = 8 << 10

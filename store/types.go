@@ -14,7 +14,7 @@ type Options struct {
 	ReadOnly bool             // break-glass verbs: the file is not changed
 	Now      func() time.Time // default time.Now
 	// CacheBytes bounds the head bodies kept in memory for quick reads, all
-	// together; 0 means 32 MiB. The head used last is kept beyond that, if it
+	// together; 0 means 16 MiB. The head used last is kept beyond that, if it
 	// is not larger than CacheLargest; 0 means 256 MiB. Others are read from
 	// the file.
 	CacheBytes   int64
