@@ -126,6 +126,12 @@ func (s *docServer) start(ts *testscript.TestScript, args []string) {
 	if !slices.Contains(args, "--listen") {
 		args = append(args, "--listen", "127.0.0.1:0")
 	}
+	data := "kl.db"
+	if i := slices.Index(args, "--data"); i >= 0 && i+1 < len(args) {
+		data = args[i+1]
+	}
+	_, err := os.Stat(ts.MkAbs(data))
+	first := os.IsNotExist(err)
 	env := []string{"HOME=" + ts.Getenv("HOME"), "PATH=" + ts.Getenv("PATH")}
 	p, err := rig.Start(ts.MkAbs("."), env, s.bin, append([]string{"serve"}, args...)...)
 	ts.Check(err)
@@ -140,8 +146,7 @@ func (s *docServer) start(ts *testscript.TestScript, args []string) {
 		}
 		at = listeningLine.FindStringSubmatch(p.Out.String())
 		// what the first start prints comes by another pipe, maybe later
-		known := ts.Getenv("CTL") != "" || backendBlock.MatchString(p.Stdout.String())
-		return at != nil && known, nil
+		return at != nil && (!first || backendBlock.MatchString(p.Stdout.String())), nil
 	}))
 	ts.Setenv("ADDR", at[1])
 	ts.Check(os.WriteFile(ts.MkAbs("serve.out"), []byte(p.Stdout.String()), 0o600))
