@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"fault":     {},
 	"wire":      {},
 	"web":       {},
-	"kltest":    {"server", "client", "store", "auth", "tfstate", "fault", "wire"},
+	"kltest":    {"server", "client", "store", "auth", "tfstate", "fault", "wire", "scripts/rig"},
 	"e2e":       {}, // tests only
 
 	// programs around the product use it as others do: by its binary and its API

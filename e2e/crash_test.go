@@ -32,7 +32,7 @@ func TestCrash(t *testing.T) {
 		t.Run(fmt.Sprintf("file %d", file), func(t *testing.T) {
 			l := newLoad(t, rng)
 			for range min(perFile, rounds-kills) {
-				l.run(time.Duration(rng.Int64N(int64(100 * time.Millisecond))))
+				l.run(rng)
 				kills++
 				l.verify()
 				if t.Failed() {
@@ -91,10 +91,11 @@ type loadClient struct {
 func (c *loadClient) lockID() string { return fmt.Sprintf("%s-%d", c.name, c.cycle) }
 
 type load struct {
-	t      *testing.T
-	s      *server
-	c      *client.Client
-	states []*loadState
+	t        *testing.T
+	s        *server
+	c        *client.Client
+	states   []*loadState
+	answered answers
 }
 
 func newLoad(t *testing.T, rng *rand.Rand) *load {
@@ -113,7 +114,8 @@ func newLoad(t *testing.T, rng *rand.Rand) *load {
 }
 
 // run lets the clients work for a while and kills the server among them.
-func (l *load) run(after time.Duration) {
+func (l *load) run(rng *rand.Rand) {
+	l.answered = newAnswers()
 	transport := &http.Transport{MaxIdleConnsPerHost: 16}
 	defer transport.CloseIdleConnections()
 	l.c = l.s.clientFor(client.Options{
@@ -128,7 +130,8 @@ func (l *load) run(after time.Duration) {
 			})
 		}
 	}
-	<-time.After(after)
+	l.answered.await(l.t, rng.IntN(20))
+	<-time.After(time.Duration(rng.IntN(20)) * time.Millisecond) // anywhere within the next request
 	l.s.proc.kill()
 	clients.Wait()
 }
@@ -162,6 +165,7 @@ func (l *load) step(c *loadClient) bool {
 		return false
 	}
 	c.done(w.Version)
+	l.answered.add()
 	return true
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"kl/client"
+	"kl/kltest"
 	"kl/scripts/rig"
 	"kl/wire"
 )
@@ -45,7 +46,7 @@ func TestDocs(t *testing.T) {
 		t.Skip("the scripts send signals")
 	}
 	bin := klBinary(t)
-	tf := terraformBinary(t)
+	tf := kltest.Terraform(t)
 	shared := t.TempDir()
 	if err := os.Symlink(tf, filepath.Join(shared, "terraform")); err != nil {
 		t.Fatal(err)

@@ -33,9 +33,7 @@ func TestLockHistory(t *testing.T) {
 
 func lockHistory(t *testing.T, rng *rand.Rand) {
 	const clients, restarts = 6, 3
-	r := &recorder{t: t, s: startServer(t), began: time.Now()}
-	r.s.client() // before the goroutines
-	r.epoch = newEpoch()
+	r := newRecorder(t)
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for i := range clients {
@@ -43,10 +41,10 @@ func lockHistory(t *testing.T, rng *rand.Rand) {
 		all.Go(func() { r.client(ctx, i, own) })
 	}
 	for range restarts {
-		<-time.After(time.Duration(20+rng.IntN(60)) * time.Millisecond)
+		r.answered.await(t, 20+rng.IntN(80))
 		r.restart(rng.IntN(3) > 0)
 	}
-	<-time.After(50 * time.Millisecond)
+	r.answered.await(t, 50)
 	stop()
 	all.Wait()
 
@@ -204,13 +202,20 @@ func newEpoch() *epoch { return &epoch{over: make(chan struct{})} }
 
 // recorder collects the history.
 type recorder struct {
-	t     *testing.T
-	s     *server
-	began time.Time
+	t        *testing.T
+	s        *server
+	began    time.Time
+	answered answers
 
 	mu      sync.Mutex
 	epoch   *epoch
 	history []porcupine.Operation
+}
+
+func newRecorder(t *testing.T) *recorder {
+	r := &recorder{t: t, s: startServer(t), began: time.Now(), answered: newAnswers(), epoch: newEpoch()}
+	r.s.client() // before the goroutines
+	return r
 }
 
 func (r *recorder) now() int64 { return time.Since(r.began).Nanoseconds() }
@@ -252,6 +257,8 @@ func record[In, Out any](r *recorder, client int, in In, send func(In) Out, lost
 	if lost(out) {
 		<-e.over
 		op.Return = max(e.dead, op.Call)
+	} else {
+		r.answered.add()
 	}
 	op.Output = out
 	r.mu.Lock()

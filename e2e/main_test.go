@@ -78,28 +78,6 @@ func long(tb testing.TB) {
 	}
 }
 
-// terraformBinary finds the client. Without one, the test is left out on a
-// person's machine and fails in CI, so that CI cannot lose these tests unseen.
-func terraformBinary(tb testing.TB) string {
-	tb.Helper()
-	name := os.Getenv("KL_TERRAFORM")
-	if name == "none" {
-		tb.Skip("KL_TERRAFORM=none: tests with a real client are left out")
-	}
-	if name == "" {
-		name = "terraform"
-	}
-	bin, err := exec.LookPath(name)
-	if err == nil {
-		return bin
-	}
-	if os.Getenv("CI") != "" {
-		tb.Fatalf("%v; CI needs a real client (KL_TERRAFORM=none leaves its tests out)", err)
-	}
-	tb.Skipf("%v; set KL_TERRAFORM to run this with another client", err)
-	return ""
-}
-
 // seeded returns a random source whose seed is printed, and settable by
 // KL_SEED.
 func seeded(tb testing.TB) *rand.Rand {
@@ -132,6 +110,35 @@ func await(tb testing.TB, what string, cond func() bool, dump ...func() string) 
 				more.WriteString("\n" + d())
 			}
 			tb.Fatalf("waited %s in vain for: %s%s", patience, what, more.String())
+		}
+	}
+}
+
+// answers lets a test wait for what its clients are answered: how fast a disk is
+// then decides how long it takes, not how much it proves.
+type answers chan struct{}
+
+func newAnswers() answers { return make(answers, 1<<12) }
+
+// add notes an answer. Those that nobody waits for are dropped in the end.
+func (a answers) add() {
+	select {
+	case a <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until n more requests were answered. It does not end the test, for
+// the clients still run.
+func (a answers) await(tb testing.TB, n int) {
+	tb.Helper()
+	deadline := time.After(patience)
+	for i := range n {
+		select {
+		case <-a:
+		case <-deadline:
+			tb.Errorf("waited %s in vain for %d answers, %d came", patience, n, i)
+			return
 		}
 	}
 }

@@ -39,9 +39,7 @@ var runStates = []string{"a", "b", "c", "d", "e"}
 
 func runHistory(t *testing.T, rng *rand.Rand) {
 	const clients, restarts = 50, 3
-	r := &recorder{t: t, s: startServer(t), began: time.Now()}
-	r.s.client() // before the goroutines
-	r.epoch = newEpoch()
+	r := newRecorder(t)
 	for _, state := range runStates {
 		if _, err := r.s.c.Push(context.Background(), r.s.ref(state), "", kltest.NewState(3, 1).Bytes()); err != nil {
 			t.Fatal(err)
@@ -54,10 +52,10 @@ func runHistory(t *testing.T, rng *rand.Rand) {
 		all.Go(func() { r.runner(ctx, i, own) })
 	}
 	for range restarts {
-		<-time.After(time.Duration(100+rng.IntN(200)) * time.Millisecond)
+		r.answered.await(t, 2*clients+rng.IntN(4*clients))
 		r.restart(rng.IntN(3) > 0)
 	}
-	<-time.After(100 * time.Millisecond)
+	r.answered.await(t, 2*clients)
 	stop()
 	all.Wait()
 	counts := map[string]int{}

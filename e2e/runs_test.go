@@ -149,15 +149,17 @@ func TestCrashedRuns(t *testing.T) {
 	}
 	writes := 0
 	for range rounds {
-		transport := &http.Transport{MaxIdleConnsPerHost: 16}
+		transport, answered := &http.Transport{MaxIdleConnsPerHost: 16}, newAnswers()
 		var all sync.WaitGroup
 		for _, r := range runs {
 			all.Go(func() {
 				for r.write(s, &http.Client{Transport: transport}) {
+					answered.add()
 				}
 			})
 		}
-		<-time.After(time.Duration(rng.IntN(60)) * time.Millisecond)
+		answered.await(t, rng.IntN(15))
+		<-time.After(time.Duration(rng.IntN(20)) * time.Millisecond) // anywhere within the next request
 		s.proc.kill()
 		all.Wait()
 		transport.CloseIdleConnections()

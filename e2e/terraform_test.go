@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"kl/kltest"
 )
 
 // clientPatience bounds one run of the client.
@@ -26,7 +28,7 @@ type workdir struct {
 // client at a state.
 func newWorkdir(tb testing.TB, config string, env []string) *workdir {
 	tb.Helper()
-	w := &workdir{tb: tb, dir: tb.TempDir(), bin: terraformBinary(tb)}
+	w := &workdir{tb: tb, dir: tb.TempDir(), bin: kltest.Terraform(tb)}
 	w.env = append(cleanEnv(), "GATE="+w.dir)
 	w.env = append(w.env, env...)
 	w.write("main.tf", config)

@@ -72,10 +72,10 @@ func (c Change) String() string {
 
 // planDocument is what counts of terraform show -json of a plan.
 type planDocument struct {
-	Changes  []resourceChange `json:"resource_changes"`
-	Drift    []resourceChange `json:"resource_drift"`
+	Changes  []tfstate.PlanChange `json:"resource_changes"`
+	Drift    []tfstate.PlanChange `json:"resource_drift"`
 	Deferred []struct {
-		Change resourceChange `json:"resource_change"`
+		Change tfstate.PlanChange `json:"resource_change"`
 	} `json:"deferred_changes"`
 	Outputs map[string]struct {
 		Actions tfjson.Actions `json:"actions"`
@@ -84,19 +84,8 @@ type planDocument struct {
 	Errored bool       `json:"errored"`
 }
 
-type resourceChange struct {
-	Address  string              `json:"address"`
-	Previous string              `json:"previous_address"`
-	Mode     tfjson.ResourceMode `json:"mode"`
-	Deposed  string              `json:"deposed"`
-	Change   struct {
-		Actions   tfjson.Actions  `json:"actions"`
-		Importing json.RawMessage `json:"importing"`
-	} `json:"change"`
-}
-
-// action names the change; "" for none.
-func (c *resourceChange) action() string {
+// actionOf names the change; "" for none.
+func actionOf(c *tfstate.PlanChange) string {
 	a := c.Change.Actions
 	switch {
 	case a.Replace(), slices.Contains(a, tfjson.ActionForget) && slices.Contains(a, tfjson.ActionCreate):
@@ -107,11 +96,11 @@ func (c *resourceChange) action() string {
 		return Delete
 	case slices.Contains(a, tfjson.ActionForget):
 		return Forget
-	case len(c.Change.Importing) > 0 && string(c.Change.Importing) != "null":
+	case c.Imports():
 		return Import
 	case a.Update():
 		return Update
-	case c.Previous != "":
+	case c.PreviousAddress != "":
 		return Move
 	}
 	return ""
@@ -177,7 +166,7 @@ type sets struct {
 	untouched   map[string]bool // configured addresses of managed resources that the plan looks at and leaves alone
 }
 
-func (s *sets) change(p *Plan, r *references, c resourceChange) error {
+func (s *sets) change(p *Plan, r *references, c tfstate.PlanChange) error {
 	if c.Mode != tfjson.ManagedResourceMode {
 		return nil
 	}
@@ -185,7 +174,7 @@ func (s *sets) change(p *Plan, r *references, c resourceChange) error {
 	if err != nil {
 		return err
 	}
-	action := c.action()
+	action := actionOf(&c)
 	if action == "" {
 		s.untouched[a.Configured().String()] = true
 		return nil
@@ -194,10 +183,10 @@ func (s *sets) change(p *Plan, r *references, c resourceChange) error {
 	if c.Deposed != "" {
 		address += " (deposed object " + c.Deposed + ")"
 	}
-	p.Changes = append(p.Changes, Change{Address: address, Previous: c.Previous, Action: action})
+	p.Changes = append(p.Changes, Change{Address: address, Previous: c.PreviousAddress, Action: action})
 	s.write[a.String()] = true
-	if c.Previous != "" {
-		was, err := parseAddress(c.Previous)
+	if c.PreviousAddress != "" {
+		was, err := parseAddress(c.PreviousAddress)
 		if err != nil {
 			return err
 		}

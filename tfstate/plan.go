@@ -39,9 +39,11 @@ func (p PlanCounts) Changes() bool {
 	return p.Create+p.Update+p.Replace+p.Delete+p.Forget+p.Import+p.Move > 0
 }
 
-// planChange is what counts of a member of resource_changes or resource_drift
-// (https://developer.hashicorp.com/terraform/internals/json-format).
-type planChange struct {
+// PlanChange is what kl reads of a member of resource_changes or resource_drift
+// (https://developer.hashicorp.com/terraform/internals/json-format). No value is
+// kept.
+type PlanChange struct {
+	Address         string              `json:"address"`
 	PreviousAddress string              `json:"previous_address"`
 	Mode            tfjson.ResourceMode `json:"mode"`
 	Deposed         string              `json:"deposed"`
@@ -49,6 +51,11 @@ type planChange struct {
 		Actions   tfjson.Actions  `json:"actions"`
 		Importing json.RawMessage `json:"importing"`
 	} `json:"change"`
+}
+
+// Imports reports whether the change takes in an object that exists already.
+func (c *PlanChange) Imports() bool {
+	return len(c.Change.Importing) > 0 && string(c.Change.Importing) != "null"
 }
 
 // CountPlan reads what terraform show -json prints of a saved plan. Values are
@@ -109,7 +116,7 @@ func noPlan(err error) error {
 }
 
 // eachChange decodes a list one by one: a plan may be long.
-func eachChange(d *json.Decoder, f func(c *planChange)) error {
+func eachChange(d *json.Decoder, f func(c *PlanChange)) error {
 	t, err := d.Token()
 	switch {
 	case err != nil:
@@ -120,7 +127,7 @@ func eachChange(d *json.Decoder, f func(c *planChange)) error {
 		return errors.New("a list of changes is no list")
 	}
 	for d.More() {
-		var c planChange
+		var c PlanChange
 		if err := d.Decode(&c); err != nil {
 			return err
 		}
@@ -133,7 +140,7 @@ func eachChange(d *json.Decoder, f func(c *planChange)) error {
 }
 
 // change counts what the plan does to one instance.
-func (p *PlanCounts) change(c *planChange) {
+func (p *PlanCounts) change(c *PlanChange) {
 	creates, ends, forgets := false, false, false
 	for _, a := range c.Change.Actions {
 		switch a {
@@ -148,8 +155,7 @@ func (p *PlanCounts) change(c *planChange) {
 		case tfjson.ActionNoop, tfjson.ActionRead:
 		}
 	}
-	imported := len(c.Change.Importing) > 0 && string(c.Change.Importing) != "null"
-	if imported { // the state does not have it yet
+	if c.Imports() { // the state does not have it yet
 		p.Import++
 		p.grow(1)
 	}
@@ -178,7 +184,7 @@ func (p *PlanCounts) grow(n int64) {
 
 // drift counts what a refresh has found to be gone. It goes from the state with
 // the first write, so that the peak is lower as well.
-func (p *PlanCounts) drift(c *planChange) {
+func (p *PlanCounts) drift(c *PlanChange) {
 	if c.Change.Actions.Delete() {
 		p.Lost++
 		p.Delta--

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"kl/scripts/rig"
+	"kl/kltest"
 )
 
 // TestMain lets the test's binary be the helper that terraform calls.
@@ -20,24 +20,6 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// terraformBinary finds the client. Without one the test is left out on a
-// person's machine and fails in CI, so that CI cannot lose it unseen.
-func terraformBinary(t *testing.T) string {
-	t.Helper()
-	if os.Getenv("KL_TERRAFORM") == "none" {
-		t.Skip("KL_TERRAFORM=none: tests with a real client are left out")
-	}
-	bin, err := rig.FindTerraform("")
-	if err == nil {
-		return bin
-	}
-	if os.Getenv("CI") != "" {
-		t.Fatalf("%v; CI needs a real client (KL_TERRAFORM=none leaves its tests out)", err)
-	}
-	t.Skip(err)
-	return ""
-}
-
 // TestCoordination runs the whole experiment. What it writes fits the schema, and
 // a schema that let everything pass would be noticed.
 func TestCoordination(t *testing.T) {
@@ -46,7 +28,7 @@ func TestCoordination(t *testing.T) {
 	}
 	out := filepath.Join(t.TempDir(), "evidence.json")
 	var stdout, stderr bytes.Buffer
-	code := Main([]string{"coordination", "--terraform", terraformBinary(t), "--out", out, "--deadline", "3m"}, &stdout, &stderr)
+	code := Main([]string{"coordination", "--terraform", kltest.Terraform(t), "--out", out, "--deadline", "3m"}, &stdout, &stderr)
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, stdout.String(), stderr.String())
 	}

@@ -119,19 +119,32 @@ func largeApply(ctx context.Context, a *audit, r *record) error {
 	if err != nil {
 		return err
 	}
-	seen, err := d.watch(ctx, append([]string{"apply"}, bigVars(bigSeconds)...)...)
+	return d.long(ctx, "apply", bigInstances)
+}
+
+// long runs an apply or a destroy in which checkpoints arrive, and demands that
+// the state leads evenly to a count.
+func (d *dir) long(ctx context.Context, verb string, count int64) error {
+	r := d.r
+	env := r.a.env.EnvPublicID
+	before, err := r.a.versions(ctx, env, r.stateName())
+	if err != nil {
+		return err
+	}
+	seen, err := d.watch(ctx, append([]string{verb}, bigVars(bigSeconds)...)...)
 	if err != nil {
 		return err
 	}
 	r.steady(seen)
-	all, err := a.versions(ctx, a.env.EnvPublicID, r.stateName())
+	all, err := r.a.versions(ctx, env, r.stateName())
 	if err != nil {
 		return err
 	}
 	if len(all) > 0 {
-		r.expect(all[len(all)-1].ResourceCount == bigInstances, "%d resources at the end, want %d", all[len(all)-1].ResourceCount, bigInstances)
+		end := all[len(all)-1].ResourceCount
+		r.expect(end == count, "%d resources at the end, want %d", end, count)
 	}
-	return r.oneSession(ctx, all)
+	return r.oneSession(ctx, all[min(len(before), len(all)):])
 }
 
 // largeDestroy plays 5B.
@@ -143,23 +156,7 @@ func largeDestroy(ctx context.Context, a *audit, r *record) error {
 	if err := d.hasten(ctx); err != nil {
 		return err
 	}
-	before, err := a.versions(ctx, a.env.EnvPublicID, r.stateName())
-	if err != nil {
-		return err
-	}
-	seen, err := d.watch(ctx, append([]string{"destroy"}, bigVars(bigSeconds)...)...)
-	if err != nil {
-		return err
-	}
-	r.steady(seen)
-	all, err := a.versions(ctx, a.env.EnvPublicID, r.stateName())
-	if err != nil {
-		return err
-	}
-	if len(all) > 0 {
-		r.expect(all[len(all)-1].ResourceCount == 0, "%d resources at the end, want none", all[len(all)-1].ResourceCount)
-	}
-	return r.oneSession(ctx, all[min(len(before), len(all)):])
+	return d.long(ctx, "destroy", 0)
 }
 
 // onCreation is what makes a link of the example slow to create.

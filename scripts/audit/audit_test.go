@@ -10,27 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"kl/kltest"
 	"kl/scripts/rig"
 	"kl/wire"
 )
-
-// terraformBinary finds the client. Without one the test is left out on a
-// person's machine and fails in CI, so that CI cannot lose it unseen.
-func terraformBinary(t *testing.T) string {
-	t.Helper()
-	if os.Getenv("KL_TERRAFORM") == "none" {
-		t.Skip("KL_TERRAFORM=none: tests with a real client are left out")
-	}
-	bin, err := rig.FindTerraform("")
-	if err == nil {
-		return bin
-	}
-	if os.Getenv("CI") != "" {
-		t.Fatalf("%v; CI needs a real client (KL_TERRAFORM=none leaves its tests out)", err)
-	}
-	t.Skip(err)
-	return ""
-}
 
 // audited runs the program and reads its reports.
 func audited(t *testing.T, args ...string) (code int, rep report, markdown, screen string) {
@@ -38,7 +21,7 @@ func audited(t *testing.T, args ...string) (code int, rep report, markdown, scre
 	dir := t.TempDir()
 	out, asJSON := filepath.Join(dir, "audit.md"), filepath.Join(dir, "audit.json")
 	var stdout, stderr bytes.Buffer
-	code = Main(t.Context(), append([]string{"--terraform", terraformBinary(t), "--out", out, "--json", asJSON}, args...), &stdout, &stderr)
+	code = Main(t.Context(), append([]string{"--terraform", kltest.Terraform(t), "--out", out, "--json", asJSON}, args...), &stdout, &stderr)
 	text, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr.String())
@@ -136,7 +119,7 @@ func TestAuditElsewhere(t *testing.T) {
 // TestAuditFails audits a server that is not what it should be: credentials that
 // are no operator's.
 func TestAuditFails(t *testing.T) {
-	bin := terraformBinary(t)
+	bin := kltest.Terraform(t)
 	var stderr bytes.Buffer
 	code := Main(t.Context(), []string{"--terraform", bin, "--address", "http://127.0.0.1:1", "--token", "kl_ctl_x"}, &bytes.Buffer{}, &stderr)
 	if code != 1 {
