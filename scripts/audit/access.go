@@ -12,11 +12,7 @@ import (
 
 // automationToken plays 1A.
 func automationToken(ctx context.Context, a *audit, r *record) error {
-	token, err := r.tokenFor(ctx, a.env.EnvPublicID)
-	if err != nil {
-		return err
-	}
-	d, err := r.initDir(ctx, "dir", httpBackend+item("a", `"1"`), r.at(a.org.WorkspaceID, a.env.EnvPublicID, r.stateName(), token))
+	d, err := r.tokenDir(ctx, a.org.WorkspaceID, a.env.EnvPublicID, httpBackend+item("a", `"1"`))
 	if err != nil {
 		return err
 	}

@@ -149,14 +149,10 @@ func reservationConflict(ctx context.Context, a *audit, r *record) error {
 
 // rollbacks plays F4.
 func rollbacks(ctx context.Context, a *audit, r *record) error {
-	token, err := r.tokenFor(ctx, a.env.EnvPublicID)
-	if err != nil {
-		return err
-	}
 	config := func(one, two string) string {
 		return httpBackend + item("one", `"`+one+`"`) + item("two", `"`+two+`"`)
 	}
-	d, err := r.initDir(ctx, "dir", config("1", "1"), r.at(a.org.WorkspaceID, a.env.EnvPublicID, r.stateName(), token))
+	d, err := r.tokenDir(ctx, a.org.WorkspaceID, a.env.EnvPublicID, config("1", "1"))
 	if err != nil {
 		return err
 	}

@@ -249,12 +249,8 @@ func archived(ctx context.Context, a *audit, r *record) error {
 // held begins a hold while an apply is at work: its write is refused and kept,
 // new locks are refused with a sentence, reading goes on.
 func (r *record) held(ctx context.Context, workspace, environment, code string, begin, end func() error, word string) error {
-	token, err := r.tokenFor(ctx, environment)
-	if err != nil {
-		return err
-	}
 	before := httpBackend + item("before", `"x"`)
-	d, err := r.initDir(ctx, "dir", before, r.at(workspace, environment, r.stateName(), token))
+	d, err := r.tokenDir(ctx, workspace, environment, before)
 	if err != nil {
 		return err
 	}
@@ -309,11 +305,7 @@ func (r *record) onHold(ctx context.Context, d *dir, code, word string) error {
 
 // restored plays 8C.
 func restored(ctx context.Context, a *audit, r *record) error {
-	token, err := r.tokenFor(ctx, a.env.EnvPublicID)
-	if err != nil {
-		return err
-	}
-	d, err := r.initDir(ctx, "dir", httpBackend+item("a", `"1"`), r.at(a.org.WorkspaceID, a.env.EnvPublicID, r.stateName(), token))
+	d, err := r.tokenDir(ctx, a.org.WorkspaceID, a.env.EnvPublicID, httpBackend+item("a", `"1"`))
 	if err != nil {
 		return err
 	}

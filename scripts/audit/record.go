@@ -169,6 +169,16 @@ func (r *record) initDir(ctx context.Context, name, config string, env []string)
 	return d, d.must(ctx, "init")
 }
 
+// tokenDir is initDir for the scenario's state in an environment, with an
+// automation token of its own.
+func (r *record) tokenDir(ctx context.Context, workspace, environment, config string) (*dir, error) {
+	token, err := r.tokenFor(ctx, environment)
+	if err != nil {
+		return nil, err
+	}
+	return r.initDir(ctx, "dir", config, r.at(workspace, environment, r.stateName(), token))
+}
+
 func (d *dir) write(name, text string) error {
 	return os.WriteFile(filepath.Join(d.path, name), []byte(text), 0o600)
 }
