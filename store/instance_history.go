@@ -47,6 +47,10 @@ func (s *Store) listHistory(ctx context.Context, ref Ref, within *scope, cursor 
 	if err != nil {
 		return err
 	}
+	readable := func(p past) bool { return !p.Opaque }
+	if len(events) == 0 && !slices.ContainsFunc(versions, readable) {
+		return opaque(ref, versions[len(versions)-1].Version, "searched")
+	}
 	if len(events) == 0 {
 		return fault.New(fault.NotFound, "no kept version of the state %s has anything at %s", ref.Name, within.text).WithNext("list what is there with: kl query resources %s", ref.Name)
 	}

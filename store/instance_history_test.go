@@ -244,10 +244,15 @@ func TestInstanceHistoryRefuses(t *testing.T) {
 	for a := range p.inst {
 		some = a
 	}
+	sealed := `{"serial":1,"lineage":"` + modelLineage + `","meta":{},"encrypted_data":"x","encryption_version":"v0"}`
+	if _, err := f.write("sealed", "", []byte(sealed)); err != nil {
+		t.Fatal(err)
+	}
 	for what, c := range map[string]struct {
 		state, address, cursor string
 		want                   fault.Code
 	}{
+		"encrypted":        {"sealed", some, "", fault.StateOpaque},
 		"no state":         {"none", some, "", fault.NotFound},
 		"no address":       {"s", "", "", fault.ParameterInvalid},
 		"nonsense":         {"s", "what?", "", fault.ParameterInvalid},
