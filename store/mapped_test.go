@@ -45,7 +45,7 @@ func TestMemoryDoesNotGrowWithTheFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = db.View(func(tx *bbolt.Tx) error {
-			if got := tx.Bucket(name).Get(key); string(got) != string(value) {
+			if got := peek(tx, name, key); string(got) != string(value) {
 				t.Errorf("value %d is not what was written", i)
 			}
 			return nil
