@@ -72,11 +72,11 @@ func (a *app) recoverFile(cmd *cobra.Command, f fileOptions) error {
 	}
 	if undecided(preview) {
 		first := preview.Overlapping[slices.IndexFunc(preview.Overlapping, func(o wire.Overlap) bool { return o.Side == "" })]
-		code := fault.OverlapConflict
+		code, why := fault.OverlapConflict, fmt.Sprintf("both %s and the state have changed %s", doc.name, first.Address)
 		if first.DependsOn != "" {
-			code = fault.DependencyConflict
+			code, why = fault.DependencyConflict, first.Address+" "+clash(first)
 		}
-		return fault.New(code, "nothing was merged: %s: %s", first.Address, clash(first)).
+		return fault.New(code, "nothing was merged: %s", why).
 			WithNext("choose a side: kl recover --file %s --state %s --take disjoint|mine|theirs", f.name, t.state)
 	}
 	if !f.yes {
