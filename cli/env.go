@@ -29,6 +29,15 @@ func (a *app) envArg(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// forNamed is forEnvironment for the environment that the argument names, else
+// the flags.
+func (a *app) forNamed(cmd *cobra.Command, args []string) (*target, error) {
+	if err := a.envArg(cmd, args); err != nil {
+		return nil, err
+	}
+	return a.forEnvironment(cmd.Context())
+}
+
 func (a *app) envShowCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show [ENV]",
@@ -36,10 +45,7 @@ func (a *app) envShowCmd() *cobra.Command {
 		Example: "  kl env show\n  kl env show env_… --json",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.envArg(cmd, args); err != nil {
-				return err
-			}
-			t, err := a.forEnvironment(cmd.Context())
+			t, err := a.forNamed(cmd, args)
 			if err != nil {
 				return err
 			}
@@ -296,10 +302,7 @@ trash; those in the trash go with it, for good.`,
 		Example: "  kl env delete staging",
 		Args:    between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.envArg(cmd, args); err != nil {
-				return err
-			}
-			t, err := a.forEnvironment(cmd.Context())
+			t, err := a.forNamed(cmd, args)
 			if err != nil {
 				return err
 			}

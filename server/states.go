@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -101,7 +102,11 @@ func (s *Server) postState(c echo.Context) error {
 
 // queryLockID is the lock that a write names by ?ID=.
 func queryLockID(c echo.Context) (string, error) {
-	ids := c.QueryParams()["ID"]
+	query, err := url.ParseQuery(c.Request().URL.RawQuery)
+	if err != nil { // the ID may be in the part that cannot be read
+		return "", fault.New(fault.ParameterInvalid, "the query of the address cannot be read").WithNext("escape what is no letter or digit, as in ?ID=a%%20b")
+	}
+	ids := query["ID"]
 	if len(ids) > 1 {
 		return "", fault.New(fault.ParameterInvalid, "the query names %d lock IDs", len(ids)).WithNext("send one ID")
 	}

@@ -244,19 +244,18 @@ func TestInstanceHistoryRefuses(t *testing.T) {
 	for a := range p.inst {
 		some = a
 	}
-	sealed := `{"serial":1,"lineage":"` + modelLineage + `","meta":{},"encrypted_data":"x","encryption_version":"v0"}`
-	if _, err := f.write("sealed", "", []byte(sealed)); err != nil {
+	if _, err := f.write("sealed", "", []byte(`{"serial":1,"lineage":"x","meta":{},"encrypted_data":"eA==","encryption_version":"v0"}`)); err != nil {
 		t.Fatal(err)
 	}
 	for what, c := range map[string]struct {
 		state, address, cursor string
 		want                   fault.Code
 	}{
-		"encrypted":        {"sealed", some, "", fault.StateOpaque},
 		"no state":         {"none", some, "", fault.NotFound},
 		"no address":       {"s", "", "", fault.ParameterInvalid},
 		"nonsense":         {"s", "what?", "", fault.ParameterInvalid},
 		"nothing there":    {"s", "thing.none", "", fault.NotFound},
+		"encrypted":        {"sealed", "thing.none", "", fault.StateOpaque},
 		"a foreign cursor": {"s", some, "x", fault.ParameterInvalid},
 		"a cursor beyond":  {"s", some, "999", fault.ParameterInvalid},
 	} {

@@ -57,6 +57,7 @@ func (s *Store) activeEnvironment(tx *bbolt.Tx, id string) error {
 	}
 	if ok && ws.Status == statusSuspended {
 		return fault.New(fault.WorkspaceSuspended, "the workspace %s was suspended by %s: %s", ws.Name, ws.SuspendedBy, ws.SuspendedReason).
+			WithNext("ask the operator: kl workspace resume %s", ws.WorkspaceID).
 			With("hold", "workspace_suspended").With("since", ws.SuspendedAt).With("by", ws.SuspendedBy)
 	}
 	return nil

@@ -360,6 +360,7 @@ func (s *Store) background() {
 			s.endExpired()
 			s.expireRuns()
 			s.bufs.trim()
+			unmap(s.db)
 		case <-hour.C:
 			s.sweepRefused()
 			s.sweepEvents()
