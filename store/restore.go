@@ -21,6 +21,12 @@ import (
 // not restored. A file that is there is replaced only with force. Codes:
 // file_invalid, file_in_use, disk_full.
 func Restore(ctx context.Context, backup, path string, force bool, progress func(done, total int)) (CheckReport, error) {
+	if _, err := os.Stat(backup); errors.Is(err, fs.ErrNotExist) {
+		return CheckReport{}, fault.New(fault.FileInvalid, "there is no backup %s", backup).WithNext("name the file of a backup: kl restore BACKUP --data %s", path)
+	}
+	if _, err := Target(path); err != nil {
+		return CheckReport{}, err
+	}
 	switch _, err := os.Stat(path); {
 	case err == nil && !force:
 		return CheckReport{}, fault.New(fault.FileInvalid, "%s is there already; it is not overwritten", path).

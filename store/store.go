@@ -164,6 +164,9 @@ func preflight(o Options) (fresh bool, err error) {
 		return false, fault.Wrap(fault.FileInvalid, err, "the data file %s cannot be looked at", o.Path)
 	case fi.IsDir():
 		return false, fault.New(fault.FileInvalid, "%s is a directory, not a data file", o.Path).WithNext("name a file with --data")
+	case !fi.Mode().IsRegular():
+		return false, fault.New(fault.FileInvalid, "%s is a pipe or a device; a data file must lie on a disk", o.Path).
+			WithNext("copy it to a file first")
 	case fi.Size() == 0:
 		return false, fault.New(fault.FileInvalid, "the data file %s is empty", o.Path).
 			WithNext("if nothing was ever stored in it, remove it and start again; otherwise restore a backup")
