@@ -66,7 +66,7 @@ func (s *Store) readContest(tx *bbolt.Tx, ref Ref, now time.Time) (*contest, err
 	c.mode = modeOf(c.env, c.rec)
 	ttl := time.Duration(c.env.LockIdleTTL)
 	err = s.eachLock(tx, c.sid, func(h *sessionRec) (bool, error) {
-		if ttl > 0 && now.Sub(h.LastActivity) > ttl {
+		if h.idle(ttl, now) {
 			c.idle = append(c.idle, h)
 		} else {
 			c.holders = append(c.holders, h)
