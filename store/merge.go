@@ -360,9 +360,11 @@ func (s *Store) headBytes(p *plan) ([]byte, error) {
 }
 
 // mayMerge reports whether a write of the session could have to be merged:
-// then what it sends is seldom what is stored.
+// then what it sends is seldom what is stored. In exclusive mode, too, others may
+// have written: while the mode was another, or while the lock was idle for too
+// long.
 func (b *base) mayMerge() bool {
-	if b.sess == nil || b.sess.plan() || b.head == nil || b.mode != modeOptimistic && !b.sess.Shared || b.rec.AllowSerial && b.run == nil {
+	if b.sess == nil || b.sess.plan() || b.head == nil || b.rec.AllowSerial && b.run == nil {
 		return false
 	}
 	return b.rec.Head != b.sess.BaseVersion || b.overlaid || b.sess.LastVersion != 0 && b.rec.Serial != b.sess.LastSerial

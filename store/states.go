@@ -226,8 +226,13 @@ func (s *Store) Delete(ctx context.Context, by Actor, ref Ref, lockID string) er
 		if r.Head == 0 {
 			return wire.Event{}, noState(ref)
 		}
-		err := eachRec(tx, bSession, u64(sid), func(_ []byte, h *sessionRec) (bool, error) {
+		ttl, err := s.idleTTL(tx, ref.Environment)
+		if err != nil {
+			return wire.Event{}, err
+		}
+		err = s.eachLock(tx, sid, func(h *sessionRec) (bool, error) {
 			switch {
+			case h.idle(ttl, s.now()) && h.Info.ID != lockID:
 			case lockID == "":
 				return false, fault.New(fault.LockRequired, "the state %s is locked by %s (%s)", ref.Name, h.Info.Who, h.Info.ID).With("holder", h.Info).
 					WithNext("wait for it, or see it with: kl lock show %s", ref.Name)
