@@ -162,6 +162,9 @@ one.`,
 					return err
 				}
 			}
+			if counts.Errored {
+				a.note("warning: planning failed, so the plan tells of a part of the changes only, and terraform does not apply it")
+			}
 			t, err := a.forState(cmd.Context(), first(args))
 			if err != nil {
 				return err

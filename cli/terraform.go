@@ -148,7 +148,10 @@ type tfRun struct {
 	before  string   // id of the last refused request before the run
 	tmp     string   // a directory for the plan, which holds secrets
 	shown   []byte   // JSON of the plan that was judged last
-	close   func()
+	// values says that -var and -var-file go with the apply of the plan that was
+	// judged last.
+	values bool
+	close  func()
 	// confirms says that a question will follow the plan. What comes through a
 	// pipe is its answer: a client takes more of a pipe than it needs, and the
 	// rest is lost.

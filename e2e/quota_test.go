@@ -367,6 +367,20 @@ resource "terraform_data" "c" {
 	s.start()
 }
 
+// The value of an ephemeral variable is in no plan, so that it goes with the
+// apply as well; other values are in the plan.
+func TestKLApplyGivesEphemeralValuesAgain(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	w := initWorkdir(t, counted+"variable \"secret\" {\n  ephemeral = true\n}\n", s.env("app"))
+	w.write("other.tfstate", otherState)
+	w.wantKL(0, []string{"apply", "-no-color", "--yes", "-var=secret=x", "-var", "n=1"}, "1 added, 0 changed, 0 destroyed")
+	w.wantKL(0, []string{"apply", "--orchestrated", "-no-color", "--yes", "-var=secret=x", "-var", "n=2"}, "1 added, 0 changed, 0 destroyed")
+	w.wantKL(0, []string{"plan", "-no-color", "-out=kept.tfplan", "-var=secret=x", n(3)})
+	w.wantKL(1, []string{"apply", "-no-color", "kept.tfplan", "-var=secret=x", n(4)}, "Can't change variable when applying a saved plan")
+	w.wantKL(0, []string{"apply", "-no-color", "kept.tfplan", "-var=secret=x"}, "1 added, 0 changed, 0 destroyed")
+}
+
 // runShell runs a line of shell with kl in $KL.
 func runShell(w *workdir, line string) result {
 	w.tb.Helper()

@@ -175,11 +175,11 @@ func nextSteps(r wire.Request, kept *wire.Refused) []string {
 	}
 	lines = append(lines,
 		"Next, one of:",
-		"  kl recover merge" + at + " --dry-run",
+		"  kl recover merge"+at+" --dry-run",
 		"      shows what would come back, what overlaps and what is newer in the state",
-		"  kl recover merge" + at + " --take disjoint",
+		"  kl recover merge"+at+" --take disjoint",
 		"      brings back what nobody else has changed, and leaves the rest as it is stored",
-		"  kl recover discard" + at,
+		"  kl recover discard"+at,
 		"      gives it up",
 	)
 	return append(lines, "Then plan again.")
