@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -104,12 +106,18 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 	if err != nil {
 		return err
 	}
-	if !a.asJSON {
-		if err := r.show(v); err != nil {
-			return err
-		}
+	if a.asJSON {
+		return errors.Join(r.applyPlan(ctx, v, scope, opts, file, yes), a.printJSON(v))
 	}
-	err = v.err()
+	if err := r.show(v); err != nil {
+		return err
+	}
+	return r.applyPlan(ctx, v, scope, opts, file, yes)
+}
+
+// applyPlan applies the plan in file if its verdict and the user allow it.
+func (r *tfRun) applyPlan(ctx context.Context, v *verdict, scope *terraform.Scope, opts []option, file string, yes bool) error {
+	err := v.err()
 	if err == nil && scope != nil {
 		err = r.nothingOutside(scope)
 	}
@@ -124,9 +132,6 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 	code, err := r.run(ctx, r.command, applyArgs(opts, file)...)
 	if err == nil && code != 0 {
 		err = fmt.Errorf("%s apply ended with exit code %d", filepath.Base(r.command.Path), code)
-	}
-	if err == nil && a.asJSON {
-		err = a.printJSON(v)
 	}
 	return err
 }

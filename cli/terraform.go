@@ -38,7 +38,8 @@ func (a *app) passing(cmd *cobra.Command, run func(cmd *cobra.Command, theirs []
 		if err := cmd.ParseFlags(ours); err != nil {
 			return usage(cmd, "%s", err)
 		}
-		if help, err := cmd.Flags().GetBool("help"); help || err != nil {
+		help, err := cmd.Flags().GetBool("help")
+		if _, theirHelp := take(optionsOf(theirs), "help"); help || theirHelp.on() || err != nil {
 			return errors.Join(err, cmd.Help())
 		}
 		if err := a.bind(cmd); err != nil {
