@@ -202,6 +202,7 @@ func (s *Server) restoreState(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	warn(c, st.QuotaWarnings)
 	return answer(c, st)
 }
 

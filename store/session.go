@@ -192,8 +192,12 @@ func (s *Store) Lock(ctx context.Context, r LockRequest) error {
 		}
 		select {
 		case <-wake:
-		case <-timeout.C:
-			return s.stillLocked(&r)
+		case <-timeout.C: // a lock that became idle, or a lease that is over, wakes nobody
+			if free, err := s.couldLock(&r); err != nil || !free {
+				return cmp.Or(err, s.stillLocked(&r))
+			}
+			refusal, _, err = s.tryLock(ctx, l, &r)
+			return cmp.Or(err, refusal)
 		case <-r.Stop:
 			return s.stillLocked(&r)
 		case <-ctx.Done():
