@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) backupCmd() *cobra.Command {
-	var rate size
+	var rate rate
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Copy the server's data file while it serves",
@@ -35,11 +35,23 @@ while this runs.`,
 			if err != nil {
 				return err
 			}
-			return a.backup(cmd.Context(), t, args[0], int64(rate))
+			return a.backup(cmd.Context(), t, args[0], int64(rate.size))
 		},
 	}
 	cmd.Flags().Var(&rate, "rate", "bytes a second at most, such as 10MiB; 0 for no limit")
 	return a.online(cmd)
+}
+
+// rate is a size a second, 0 for no limit.
+type rate struct{ size }
+
+// Set reads what String writes.
+func (r *rate) Set(text string) error {
+	if text == "0" {
+		r.size = 0
+		return nil
+	}
+	return r.size.Set(text)
 }
 
 // backedUp is the answer to kl backup.
@@ -56,7 +68,11 @@ func (a *app) backup(ctx context.Context, t *target, path string, rate int64) er
 		_, err := t.Backup(ctx, a.env.Stdout, rate, progress)
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp-*") // mode 0600
+	to, err := store.Target(path)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(to), filepath.Base(to)+".tmp-*") // mode 0600
 	if err != nil {
 		return fault.Wrap(fault.ParameterInvalid, err, "no file can be made beside %s", path).WithNext("name a file in a directory that you may write to")
 	}
@@ -68,7 +84,7 @@ func (a *app) backup(ctx context.Context, t *target, path string, rate int64) er
 		err = store.VerifyFile(f.Name())
 	}
 	if err == nil {
-		err = store.Place(f.Name(), path)
+		err = store.Place(f.Name(), to)
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -168,10 +169,40 @@ func (d *doctor) lockSettings(context.Context) (string, error) {
 		d.warn("lock settings", next, "there is a lock_address and no unlock_address, so locks are never given back")
 	case lock != unlock || asState(lock) != asState(address):
 		d.warn("lock settings", next, "address, lock_address and unlock_address are not of the same state")
+	case d.oddMethods(b, lock, unlock):
 	default:
 		return "locks are taken and given back", nil
 	}
 	return "", nil
+}
+
+// oddMethods warns of methods that the addresses do not answer as Terraform
+// would have it. A state's own address takes those of HTTP for writes of the state.
+func (d *doctor) oddMethods(b *terraform.Backend, lock, unlock string) (odd bool) {
+	get := d.app.env.Getenv
+	for _, m := range []struct {
+		setting, method, address string
+		states, locks            []string
+	}{
+		{"update_method", cmp.Or(b.UpdateMethod, get("TF_HTTP_UPDATE_METHOD"), "POST"), "", []string{"POST", "PUT"}, nil},
+		{"lock_method", cmp.Or(b.LockMethod, get("TF_HTTP_LOCK_METHOD"), "LOCK"), lock, []string{"LOCK"}, []string{"LOCK", "POST", "PUT"}},
+		{"unlock_method", cmp.Or(b.UnlockMethod, get("TF_HTTP_UNLOCK_METHOD"), "UNLOCK"), unlock, []string{"UNLOCK"}, []string{"UNLOCK", "DELETE"}},
+	} {
+		known := m.states
+		if strings.Contains(m.address, "/locks/") {
+			known = m.locks
+		}
+		if slices.Contains(known, m.method) {
+			continue
+		}
+		odd = true
+		next := "leave " + m.setting + " out"
+		if slices.Contains(m.locks, m.method) {
+			next += ", or set lock_address and unlock_address to the same address with /locks/ for /states/"
+		}
+		d.warn("lock settings", next, "%s is %s, which that address does not take", m.setting, m.method)
+	}
+	return odd
 }
 
 // asState is a state's address in one of its two forms.

@@ -29,6 +29,15 @@ func (a *app) envArg(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// forNamed is forEnvironment for the environment that the argument names, else
+// the flags.
+func (a *app) forNamed(cmd *cobra.Command, args []string) (*target, error) {
+	if err := a.envArg(cmd, args); err != nil {
+		return nil, err
+	}
+	return a.forEnvironment(cmd.Context())
+}
+
 func (a *app) envShowCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show [ENV]",
@@ -36,10 +45,7 @@ func (a *app) envShowCmd() *cobra.Command {
 		Example: "  kl env show\n  kl env show env_… --json",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.envArg(cmd, args); err != nil {
-				return err
-			}
-			t, err := a.forEnvironment(cmd.Context())
+			t, err := a.forNamed(cmd, args)
 			if err != nil {
 				return err
 			}
@@ -117,7 +123,7 @@ func (f *envFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.mode, "lock-mode", "", "exclusive (one apply at a time) or optimistic (several, their changes are merged)")
 	fs.BoolVar(&f.hold, "recovery-hold", true, "hold an apply back while a refused write of its credentials is open")
 	fs.DurationVar(&f.ttl, "lock-idle-ttl", 0, "release locks from whose holder nothing came for that long, such as 2h; 0 for never")
-	fs.StringVar(&f.newest, "max-terraform-version", "", "newest Terraform version that may lock; empty for any")
+	fs.StringVar(&f.newest, "max-terraform-version", "", "newest Terraform version that may lock, such as 1.11.4, or 1.11 for all of it; empty for any")
 	fs.Int64Var(&f.last, "keep-last", 0, "versions of a state to keep, the newest; 0 for no such rule")
 	fs.Int64Var(&f.lastDays, "keep-days", 0, "days back to which every version of a state is kept; 0 for no such rule; without either rule all are kept")
 	fs.Int64Var(&f.keepLast, "refused-keep-last", 0, "refused writes to keep, the newest; 0 for all")
@@ -296,10 +302,7 @@ trash; those in the trash go with it, for good.`,
 		Example: "  kl env delete staging",
 		Args:    between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.envArg(cmd, args); err != nil {
-				return err
-			}
-			t, err := a.forEnvironment(cmd.Context())
+			t, err := a.forNamed(cmd, args)
 			if err != nil {
 				return err
 			}

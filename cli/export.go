@@ -32,7 +32,8 @@ files hold the states' secrets; only you may read them. States in the trash are 
 too; their STATE.json says so.
 
 It works on a damaged file. A state whose newest version is damaged is written as of the
-newest version that is whole, to STATE.vN.tfstate; the exit code is 1 then.`,
+newest version that is whole, to STATE.vN.tfstate; the exit code is 1 then. Where a name
+is taken, as where Net and net are the same file, it is STATE~2.tfstate.`,
 		Example: "  kl export --data kl.db --out states",
 		Args:    between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -131,25 +132,39 @@ func exportState(ctx context.Context, s *store.Store, dir string, l store.Locate
 	}
 	defer snap.Close()
 	e.Head = &snap.Version
-	e.File = filepath.Join(cmp.Or(l.Workspace, "unknown"), cmp.Or(l.Slug, l.Environment), name+".tfstate")
-	path := filepath.Join(dir, e.File)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	below := filepath.Join(cmp.Or(l.Workspace, "unknown"), cmp.Or(l.Slug, l.Environment))
+	if err := os.MkdirAll(filepath.Join(dir, below), 0o700); err != nil {
 		return e, fmt.Errorf("export %s: %w", l.Name, err)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, base, err := newFile(filepath.Join(dir, below), name)
 	if err != nil {
 		return e, fmt.Errorf("export %s: %w", l.Name, err)
 	}
+	e.File = filepath.Join(below, base+".tfstate")
 	_, err = snap.WriteTo(f)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return e, fmt.Errorf("export %s: %w", l.Name, err)
 	}
 	b, err := json.MarshalIndent(e, "", "  ")
 	if err == nil {
-		err = os.WriteFile(filepath.Join(filepath.Dir(path), name+".json"), append(b, '\n'), 0o600)
+		err = os.WriteFile(filepath.Join(dir, below, base+".json"), append(b, '\n'), 0o600)
 	}
 	if err != nil {
 		return e, fmt.Errorf("export %s: %w", l.Name, err)
 	}
 	return e, nil
+}
+
+// newFile makes the file of an exported state. Where another one has the name,
+// as on a disk that does not tell capitals from small letters, a number follows
+// it; no state's name has a tilde.
+func newFile(dir, name string) (f *os.File, base string, err error) {
+	base = name
+	for n := 2; ; n++ {
+		f, err = os.OpenFile(filepath.Join(dir, base+".tfstate"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if !errors.Is(err, fs.ErrExist) || n > maxImport {
+			return f, base, err
+		}
+		base = fmt.Sprintf("%s~%d", name, n)
+	}
 }

@@ -43,8 +43,9 @@ A state is named as its file, without .tfstate; terraform.tfstate, and with --pu
 state, is named as its directory. NAME=PATH names it otherwise.
 
 A state that exists is written to only if the file continues it: the same lineage and a
-higher serial. States that exported files call deleted are left out. One that fails does
-not stop the others; the exit code is that of the first that failed.`,
+higher serial. States that exported files call deleted, and directories that have no state
+yet, are left out. One that fails does not stop the others; the exit code is that of the
+first that failed.`,
 		Example: `  kl import old-states --dry-run
   kl import network=net/terraform.tfstate app.tfstate --yes
   kl import --pull stacks/*`,
@@ -115,7 +116,9 @@ func (a *app) gather(cmd *cobra.Command, args []string, o importOptions) ([]*imp
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, im.named(name))
+			if im != nil {
+				all = append(all, im.named(name))
+			}
 		case fi.IsDir() && name != "":
 			return nil, usage(cmd, "%s is a directory, and all of its states cannot be named %s", path, name).WithNext("name its files one by one, as NAME=FILE")
 		case fi.IsDir():
@@ -141,19 +144,29 @@ func (a *app) gather(cmd *cobra.Command, args []string, o importOptions) ([]*imp
 // distinct makes sure that every state has a name, and one of its own.
 func distinct(cmd *cobra.Command, all []*importing) error {
 	if len(all) == 0 {
-		return usage(cmd, "there is no file *.tfstate in it").WithNext("name state files, or directories with --pull")
+		return usage(cmd, "there is no state in it").WithNext("name state files *.tfstate or directories with such, or Terraform directories with --pull")
 	}
 	from := map[string]string{}
 	for _, im := range all {
 		if !stateName.MatchString(im.Name) {
-			return usage(cmd, "%s would be named %q, which no state can be", im.From, im.Name).WithNext("name it: kl import NAME=%s", im.From)
+			return usage(cmd, "%s would be named %q, which no state can be", im.From, im.Name).WithNext("name it: kl import %s", quoted("NAME="+im.From))
 		}
 		if other, twice := from[im.Name]; twice {
-			return usage(cmd, "%s and %s would both be named %s", other, im.From, im.Name).WithNext("name one of them otherwise: kl import NAME=%s", im.From)
+			return usage(cmd, "%s and %s would both be named %s", other, im.From, im.Name).WithNext("name one of them otherwise: kl import %s", quoted("NAME="+im.From))
 		}
 		from[im.Name] = im.From
 	}
 	return nil
+}
+
+// quoted is a word as a shell takes it.
+func quoted(word string) string {
+	if !strings.ContainsFunc(word, func(r rune) bool {
+		return !strings.ContainsRune("=-_./:@%+,", r) && !('a' <= r && r <= 'z') && !('A' <= r && r <= 'Z') && !('0' <= r && r <= '9')
+	}) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 func (im *importing) named(name string) *importing {
@@ -229,7 +242,8 @@ func directoryName(dir string) (string, error) {
 	return filepath.Base(abs), nil
 }
 
-// pull reads the state of a Terraform directory from its backend.
+// pull reads the state of a Terraform directory from its backend; nil when it
+// has none.
 func (a *app) pull(ctx context.Context, bin, dir string) (*importing, error) {
 	c := terraform.Command{Path: bin, Dir: dir, Stderr: a.env.Stderr}
 	out, code, err := c.Output(ctx, "state", "pull")
@@ -240,7 +254,8 @@ func (a *app) pull(ctx context.Context, bin, dir string) (*importing, error) {
 		return nil, fault.New(fault.ParameterInvalid, "%s state pull failed in %s with exit code %d", filepath.Base(bin), dir, code).
 			WithNext("see above what it says; run terraform init in %s if it is not initialised", dir)
 	case len(bytes.TrimSpace(out)) == 0:
-		return nil, fault.New(fault.ParameterInvalid, "%s has no state yet", dir).WithNext("leave it out")
+		a.note("%s is left out: it has no state yet", dir)
+		return nil, nil
 	}
 	d, err := parseDocument(dir, out)
 	if err != nil {
@@ -253,6 +268,9 @@ func (a *app) pull(ctx context.Context, bin, dir string) (*importing, error) {
 // importAll shows what would be done, asks, and does it.
 func (a *app) importAll(cmd *cobra.Command, t *target, all []*importing, o importOptions) error {
 	ctx := cmd.Context()
+	if _, err := t.dataRef(ctx); err != nil { // what all of them need
+		return err
+	}
 	todo := 0
 	for _, im := range all {
 		if err := im.preview(ctx, t); err != nil {
@@ -294,26 +312,33 @@ func (a *app) importAll(cmd *cobra.Command, t *target, all []*importing, o impor
 func (im *importing) preview(ctx context.Context, t *target) error {
 	one := *t
 	one.state = im.Name
+	st, err := t.State(ctx, t.environment, im.Name)
+	there := err == nil
+	if there && st.Lifecycle == "deleted" {
+		im.refuse(fault.New(fault.StateDeleted, "the state %s is in the trash", im.Name).
+			WithNext("bring it back with: kl state restore %s; or import to another name", im.Name))
+		return nil
+	}
 	head, err := one.compare(ctx, im.doc)
 	switch {
 	case err != nil && (fault.ClassOf(err) == fault.Conflict || fault.ClassOf(err) == fault.Lifecycle):
-		im.Action, im.Problem, im.err = "refused", fault.Of(err).Detail, err
-		return nil
+		im.refuse(err)
 	case err != nil:
 		return err
 	case head != nil:
 		im.Action, im.Version = "unchanged", head.Version
-		return nil
-	}
-	im.Action = "create"
-	if st, err := t.State(ctx, t.environment, im.Name); err == nil && st.Version > 0 {
+	case there && st.Lifecycle != "active":
+		im.refuse(fault.New(fault.StateArchived, "the state %s is %s", im.Name, st.Lifecycle).WithNext("kl state restore %s", im.Name))
+	case there && st.Version > 0:
 		im.Action = "update"
-		if st.Lifecycle != "active" {
-			im.Action, im.Problem = "refused", "the state is "+st.Lifecycle
-			im.err = fault.New(fault.StateArchived, "the state %s is %s", im.Name, st.Lifecycle)
-		}
+	default:
+		im.Action = "create"
 	}
 	return nil
+}
+
+func (im *importing) refuse(why error) {
+	im.Action, im.Problem, im.err = "refused", fault.Of(why).Detail, why
 }
 
 // store writes the state, as kl state push does.

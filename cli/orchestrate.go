@@ -357,7 +357,7 @@ func (r *inRun) applyPlan(ctx context.Context) error {
 	}
 	defer stderr.stop()
 	c.Stdout, c.Stderr = stdout.file, stderr.file
-	code, err := r.tfRun.run(ctx, c, applyArgs(r.opts, r.planFile())...)
+	code, err := r.tfRun.run(ctx, c, r.applyArgs(r.opts, r.planFile())...)
 	stdout.stop()
 	stderr.stop()
 	if err == nil && code != 0 {

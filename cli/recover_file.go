@@ -71,7 +71,12 @@ func (a *app) recoverFile(cmd *cobra.Command, f fileOptions) error {
 		}
 	}
 	if undecided(preview) {
-		return fault.New(fault.OverlapConflict, "nothing was merged: both %s and the state have changed %s", doc.name, preview.Overlapping[0].Address).
+		first := preview.Overlapping[slices.IndexFunc(preview.Overlapping, func(o wire.Overlap) bool { return o.Side == "" })]
+		code, why := fault.OverlapConflict, fmt.Sprintf("both %s and the state have changed %s", doc.name, first.Address)
+		if first.DependsOn != "" {
+			code, why = fault.DependencyConflict, first.Address+" "+clash(first)
+		}
+		return fault.New(code, "nothing was merged: %s", why).
 			WithNext("choose a side: kl recover --file %s --state %s --take disjoint|mine|theirs", f.name, t.state)
 	}
 	if !f.yes {

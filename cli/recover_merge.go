@@ -80,7 +80,8 @@ func (a *app) recoverMergeCmd() *cobra.Command {
 		Short: "Bring a refused write into the state",
 		Long: `Bring a refused write into the state as a new version, beside what others have written
 since. What only one side has changed is taken from that side. Where both have changed an
-address differently, --take says which side wins; without it nothing is merged.
+address differently, or one depends on a resource that others have deleted, --take says
+which side wins; without it nothing is merged.
 
   disjoint   what does not overlap comes back; where it does, the state stays as it is
   theirs     the same
@@ -122,7 +123,7 @@ func (a *app) recoverDiffCmd() *cobra.Command {
   +  only in the refused write: a merge would bring it back
   ~  changed in the refused write alone
   -  deleted in the refused write alone
-  !  changed on both sides, and not to the same
+  !  changed on both sides, and not to the same; or it depends on what others deleted
   =  changed in the state alone: a merge leaves it as it is`,
 		Example: "  kl recover diff rw_… --state demo",
 		Args:    between(1, 1),
@@ -149,7 +150,7 @@ func (a *app) recoverDiffCmd() *cobra.Command {
 				}
 			}
 			for _, o := range m.Overlapping {
-				rows = append(rows, []string{"!", o.Address, "changed on both sides; in the state " + by(o)})
+				rows = append(rows, []string{"!", o.Address, clash(o)})
 			}
 			for _, address := range m.Newer {
 				rows = append(rows, []string{"=", address, "changed in the state"})
@@ -161,6 +162,14 @@ func (a *app) recoverDiffCmd() *cobra.Command {
 			return a.printTable(rows)
 		},
 	}
+}
+
+// clash says why an address cannot be merged without choosing a side.
+func clash(o wire.Overlap) string {
+	if o.DependsOn != "" {
+		return fmt.Sprintf("depends on %s, which was deleted from the state %s", o.DependsOn, by(o))
+	}
+	return "changed on both sides; in the state " + by(o)
 }
 
 // by says who changed an address in the state.
@@ -236,14 +245,19 @@ func mergeText(state string, m wire.MergeResult) string {
 	part(tense("would come back", "came back"), "+", m.Added)
 	part(tense("would become as the refused write has it", "became as the refused write has it"), "~", m.Changed)
 	part(tense("would go", "went"), "-", m.Removed)
-	var overlaps []string
+	var overlaps, orphans []string
 	for _, o := range m.Overlapping {
 		side := map[string]string{
 			wire.TakeMine: "taken from the refused write", wire.TakeTheirs: "left as the state has it", "": "no side is chosen",
 		}[o.Side]
+		if o.DependsOn != "" {
+			orphans = append(orphans, o.Address+": "+clash(o)+"; "+side)
+			continue
+		}
 		overlaps = append(overlaps, o.Address+": in the state "+by(o)+"; "+side)
 	}
 	part("overlaps, for both sides changed it", "!", overlaps)
+	part("depends on what others deleted", "!", orphans)
 	part(tense("is newer in the state and would stay", "is newer in the state and stays"), "=", m.Newer)
 	if len(m.Added)+len(m.Changed)+len(m.Removed)+len(m.Overlapping) == 0 && (m.DryRun || m.Version != 0) {
 		say("  no resource instance changes by it")

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -31,9 +32,15 @@ const (
 	// backupTime is how the moment of a scheduled backup is written in its
 	// name, so that names sort by age.
 	backupTime = "20060102T150405Z"
+	// unfinishedAge is how long nothing was written to a copy that is no more
+	// being made.
+	unfinishedAge = time.Hour
 )
 
-var backupName = regexp.MustCompile(`^kl-(\d{8}T\d{6}Z)\.db$`)
+var (
+	backupName     = regexp.MustCompile(`^kl-(\d{8}T\d{6}Z)\.db$`)
+	unfinishedName = regexp.MustCompile(`^kl-\d{8}T\d{6}Z\.db\.tmp-\d+$`)
+)
 
 // schedule says when kl serve makes backups by itself.
 type schedule struct {
@@ -71,10 +78,7 @@ func (a *app) scheduleBackups(ctx context.Context, st *store.Store, s schedule, 
 	if err != nil {
 		return nil, fault.Wrap(fault.ParameterInvalid, err, "the directory for backups %s cannot be read", s.dir).WithNext("check --backup-dir (KL_BACKUP_DIR)")
 	}
-	wait := time.Duration(0)
-	if len(old) > 0 {
-		wait = max(0, s.every-a.env.Now().Sub(old[len(old)-1].at))
-	}
+	wait := s.wait(old, a.env.Now())
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -89,6 +93,17 @@ func (a *app) scheduleBackups(ctx context.Context, st *store.Store, s schedule, 
 		}
 	})
 	return func() { cancel(); done.Wait() }, nil
+}
+
+// wait is how long after now the first backup is made. Names from the future, by
+// a clock that was wrong, do not put it off.
+func (s *schedule) wait(old []made, now time.Time) time.Duration {
+	for _, m := range slices.Backward(old) {
+		if age := now.Sub(m.at); age >= 0 {
+			return max(0, s.every-age)
+		}
+	}
+	return 0
 }
 
 // once makes a backup and removes those that are too many. A failure is in the
@@ -106,12 +121,31 @@ func (s *schedule) once(ctx context.Context, st *store.Store, now time.Time, log
 	}
 	log.Info().Str(fieldFile, path).Int64(fieldBytes, n).Dur(fieldTook, time.Since(start)).Msg("backup made")
 	all, err := s.list()
+	if i := slices.IndexFunc(all, func(m made) bool { return m.name == filepath.Base(path) }); i >= 0 {
+		// names from the future, by a clock that was wrong, go first: this one is the newest
+		all = slices.Concat(all[i+1:], all[:i+1])
+	}
 	for i := 0; err == nil && s.keep > 0 && i < len(all)-s.keep; i++ {
 		err = os.Remove(filepath.Join(s.dir, all[i].name))
 	}
-	if err != nil {
+	if err = errors.Join(err, s.sweep()); err != nil {
 		log.Error().Err(err).Str(fieldFile, s.dir).Msg("old backups could not be removed")
 	}
+}
+
+// sweep removes copies that were never finished, because the server was killed.
+// One that still grows, from another server, stays.
+func (s *schedule) sweep() error {
+	entries, err := os.ReadDir(s.dir)
+	for _, e := range entries {
+		if !unfinishedName.MatchString(e.Name()) {
+			continue
+		}
+		if fi, ferr := e.Info(); ferr == nil && time.Since(fi.ModTime()) > unfinishedAge {
+			err = errors.Join(err, os.Remove(filepath.Join(s.dir, e.Name())))
+		}
+	}
+	return err
 }
 
 // made is a backup that the schedule has made.

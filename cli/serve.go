@@ -104,7 +104,7 @@ within 30 seconds, closes the file and exits with 0.`,
 // keeps the collector from running after every request while little is in use.
 // GOGC overrides both.
 const (
-	gcPercent = 25
+	gcPercent = 20
 	ballast   = 48 << 20
 )
 

@@ -120,8 +120,18 @@ func parseDocument(name string, b []byte) (document, error) {
 		Lineage string  `json:"lineage"`
 		Sealed  *string `json:"encrypted_data"`
 	}
-	if err := json.Unmarshal(d.bytes, &head); err != nil || head.Serial == nil || head.Lineage == "" {
-		return d, fault.Wrap(fault.BodyInvalid, err, "%s is not a state: it has no serial and lineage", d.name).
+	err, why := json.Unmarshal(d.bytes, &head), "it has no serial and lineage"
+	var odd *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &odd) && odd.Field == "":
+		why = "it is not a JSON object"
+	case errors.As(err, &odd):
+		why = fmt.Sprintf("its %s cannot be of this kind: %s", odd.Field, odd.Value)
+	case err != nil:
+		why = "it is not JSON: " + err.Error()
+	}
+	if err != nil || head.Serial == nil || head.Lineage == "" {
+		return d, fault.New(fault.BodyInvalid, "%s is not a state: %s", d.name, why).
 			WithNext("give a file as kl state pull or terraform state pull prints it")
 	}
 	sum := sha256.Sum256(b)

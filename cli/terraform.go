@@ -38,7 +38,8 @@ func (a *app) passing(cmd *cobra.Command, run func(cmd *cobra.Command, theirs []
 		if err := cmd.ParseFlags(ours); err != nil {
 			return usage(cmd, "%s", err)
 		}
-		if help, err := cmd.Flags().GetBool("help"); help || err != nil {
+		help, err := cmd.Flags().GetBool("help")
+		if _, theirHelp := take(optionsOf(theirs), "help"); help || theirHelp.on() || err != nil {
 			return errors.Join(err, cmd.Help())
 		}
 		if err := a.bind(cmd); err != nil {
@@ -147,7 +148,10 @@ type tfRun struct {
 	before  string   // id of the last refused request before the run
 	tmp     string   // a directory for the plan, which holds secrets
 	shown   []byte   // JSON of the plan that was judged last
-	close   func()
+	// values says that -var and -var-file go with the apply of the plan that was
+	// judged last.
+	values bool
+	close  func()
 	// confirms says that a question will follow the plan. What comes through a
 	// pipe is its answer: a client takes more of a pipe than it needs, and the
 	// rest is lost.

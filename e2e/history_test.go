@@ -25,37 +25,43 @@ func TestLockHistory(t *testing.T) {
 	if testing.Short() {
 		rounds = 2
 	}
+	histories(t, rounds, func(r *recorder, rng *rand.Rand) {
+		r.play(rng, 6, 60, r.client)
+		unknown := 0
+		for _, op := range r.history {
+			if op.Output.(lockAnswer).status == unanswered {
+				unknown++
+			}
+		}
+		r.t.Logf("%d requests, %d of them without an answer", len(r.history), unknown)
+		r.verify(lockModel.ToModel())
+	})
+}
+
+// histories calls play for each round, with a server of its own.
+func histories(t *testing.T, rounds int, play func(r *recorder, rng *rand.Rand)) {
 	rng := seeded(t)
 	for round := range rounds {
-		t.Run(fmt.Sprintf("round %d", round), func(t *testing.T) { lockHistory(t, rng) })
+		t.Run(fmt.Sprintf("round %d", round), func(t *testing.T) { play(newRecorder(t), rng) })
 	}
 }
 
-func lockHistory(t *testing.T, rng *rand.Rand) {
-	const clients, restarts = 6, 3
-	r := newRecorder(t)
+// play lets clients work until the server was ended three times among them, each
+// time behind a number of answers that is about the one given.
+func (r *recorder) play(rng *rand.Rand, clients, answers int, client func(ctx context.Context, number int, rng *rand.Rand)) {
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for i := range clients {
 		own := rand.New(rand.NewPCG(rng.Uint64(), uint64(i)))
-		all.Go(func() { r.client(ctx, i, own) })
+		all.Go(func() { client(ctx, i, own) })
 	}
-	for range restarts {
-		r.answered.await(t, 20+rng.IntN(80))
+	for range 3 {
+		r.answered.await(r.t, answers/2+rng.IntN(answers))
 		r.restart(rng.IntN(3) > 0)
 	}
-	r.answered.await(t, 50)
+	r.answered.await(r.t, answers)
 	stop()
 	all.Wait()
-
-	unknown := 0
-	for _, op := range r.history {
-		if op.Output.(lockAnswer).status == unanswered {
-			unknown++
-		}
-	}
-	t.Logf("%d requests, %d of them without an answer", len(r.history), unknown)
-	r.verify(lockModel.ToModel())
 }
 
 // verify looks for an order of the history that the model allows.

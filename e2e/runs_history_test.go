@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,37 +26,22 @@ func TestRunHistory(t *testing.T) {
 	if testing.Short() {
 		rounds = 1
 	}
-	rng := seeded(t)
-	for round := range rounds {
-		t.Run(fmt.Sprintf("round %d", round), func(t *testing.T) { runHistory(t, rng) })
-	}
+	histories(t, rounds, runHistory)
 }
 
 // runStates are few, so that runs meet, and several, so that a search for an
 // order stays short.
 var runStates = []string{"a", "b", "c", "d", "e"}
 
-func runHistory(t *testing.T, rng *rand.Rand) {
-	const clients, restarts = 50, 3
-	r := newRecorder(t)
+func runHistory(r *recorder, rng *rand.Rand) {
+	const clients = 50
+	t := r.t
 	for _, state := range runStates {
 		if _, err := r.s.c.Push(context.Background(), r.s.ref(state), "", kltest.NewState(3, 1).Bytes()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	var all sync.WaitGroup
-	for i := range clients {
-		own := rand.New(rand.NewPCG(rng.Uint64(), uint64(i)))
-		all.Go(func() { r.runner(ctx, i, own) })
-	}
-	for range restarts {
-		r.answered.await(t, 2*clients+rng.IntN(4*clients))
-		r.restart(rng.IntN(3) > 0)
-	}
-	r.answered.await(t, 2*clients)
-	stop()
-	all.Wait()
+	r.play(rng, clients, 4*clients, r.runner)
 	counts := map[string]int{}
 	for _, op := range r.history {
 		counts[op.Input.(runRequest).verb+" "+[]string{"without an answer", "accepted", "refused"}[op.Output.(runAnswer).status]]++

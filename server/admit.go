@@ -41,6 +41,9 @@ func (s *Server) admit(c echo.Context, cl *call, rt Route) error {
 		return nil
 	}
 	cl.workspace, cl.environment = c.Param("ws"), c.Param("env")
+	if name := c.Param("state"); validName(name) {
+		cl.state = name // what is refused below is remembered with the state that was meant
+	}
 	user, basic, err := s.authenticate(c, cl, rt)
 	if err != nil {
 		return s.keepEnded(c, cl, rt, err)
@@ -199,16 +202,14 @@ const stateForm = "{workspace_id}/{env_public_id}/{state_name}"
 func wellFormed(u *url.URL) error {
 	seg := strings.Split(strings.TrimPrefix(u.EscapedPath(), "/"), "/")
 	if len(seg) != 4 || slices.Contains(seg, "") {
-		return malformed(u.Path)
+		return malformed(seg[0])
 	}
 	return nil
 }
 
-func malformed(path string) error {
-	want := "/states/" + stateForm
-	if strings.HasPrefix(strings.TrimLeft(path, "/"), "locks") {
-		want = "/locks/" + stateForm
-	}
+// malformed refuses a path that should be one of states or locks.
+func malformed(noun string) error {
+	want := "/" + noun + "/" + stateForm
 	return fault.New(fault.MalformedPath, "the path has not the form %s", want).With("expected", want)
 }
 

@@ -291,6 +291,70 @@ func TestMergeRefused(t *testing.T) {
 	}
 }
 
+// What depends on a resource that others have deleted exists nevertheless: a
+// refused write that tells of it can be looked at, and merged with a side chosen.
+func TestMergeRefusedThatDependsOnWhatIsGone(t *testing.T) {
+	for take, c := range map[string]struct{ side, lost string }{
+		`"mine"`:                         {"mine", ""},
+		`"theirs"`:                       {"theirs", "aws_instance.ben"},
+		`"disjoint"`:                     {"theirs", "aws_instance.ben"},
+		`{"aws_instance.ben":"mine"}`:    {"mine", ""},
+		`{"aws_instance.ben":"theirs"}`:  {"theirs", "aws_instance.ben"},
+		`{"aws_instance.other":"mine"}`:  {"", ""},
+		`{"aws_instance.apart":"mine"}`:  {"", ""},
+		`{"aws_instance.ben[0]":"mine"}`: {"", ""},
+	} {
+		t.Run(take, func(t *testing.T) {
+			s := kltest.Start(t)
+			share(t, s)
+			_, ana := token(t, s, `{"name":"ana"}`)
+			_, ben := token(t, s, `{"name":"ben"}`)
+			base := kltest.NewState(5, 1)
+			base.Add("aws_vpc.net")
+			base.SetSerial(1)
+			want(t, "first", s.Do(ana, "POST", s.StateURL("app"), base.Bytes()), 200)
+			lockIt(t, s, ana, "app", "ana-1")
+			lockIt(t, s, ben, "app", "ben-1")
+			want(t, "ana", post(s, ana, "app", "ana-1", next(base, func(st *kltest.State) { st.Remove("aws_vpc.net") })), 200)
+			f := refused(t, "ben", post(s, ben, "app", "ben-1", next(base, func(st *kltest.State) {
+				st.Add("aws_instance.apart")
+				st.Add("aws_instance.ben")
+				st.Depend("aws_instance.ben", "aws_vpc.net")
+			})), 409, fault.DependencyConflict)
+			id, _ := f.Extra["refused_write"].(string)
+			url := s.APIURL("app", "/refused/"+id+"/merge")
+
+			var dry wire.MergeResult
+			a := s.Do(ben, "POST", url, []byte(`{"dry_run":true}`))
+			want(t, "dry run", a, 200)
+			a.Into(t, &dry)
+			if !slices.Equal(dry.Added, []string{"aws_instance.apart"}) || len(dry.Overlapping) != 1 {
+				t.Fatalf("dry run: %+v", dry)
+			}
+			if o := dry.Overlapping[0]; o.Address != "aws_instance.ben" || o.Side != "" || o.DependsOn != "aws_vpc.net" || o.Who == "" || o.Version != 2 {
+				t.Errorf("dry run: %+v", o)
+			}
+			refused(t, "no side", s.Do(ben, "POST", url, nil), 409, fault.DependencyConflict)
+
+			a = s.Do(ben, "POST", url, []byte(`{"take":`+take+`}`))
+			if c.side == "" {
+				refused(t, "no side for it", a, 409, fault.DependencyConflict)
+				return
+			}
+			var done wire.MergeResult
+			want(t, "merge", a, 200)
+			a.Into(t, &done)
+			if done.Status != "merged" || done.Version != 3 || len(done.Overlapping) != 1 || done.Overlapping[0].Side != c.side {
+				t.Errorf("merge: %+v", done)
+			}
+			head := addresses(t, s, "app")
+			if !strings.Contains(head, `"apart"`) || strings.Contains(head, `"ben"`) != (c.lost == "") || strings.Contains(head, `"name": "net"`) {
+				t.Errorf("after taking %s the head is %s", take, head)
+			}
+		})
+	}
+}
+
 func TestMergeRefusedInput(t *testing.T) {
 	s, ben, _, p := overlapping(t)
 	id, _ := p.Extra["refused_write"].(string)

@@ -91,16 +91,37 @@ func (s *Server) refuse(c echo.Context, cl *call, err error) {
 }
 
 // astray looks at a request that met no route: one that was meant for a state
-// is told how such paths look.
+// is told how such paths look. Terraform takes 404 for a state that was never
+// written, and would plan to make everything anew.
 func (s *Server) astray(c echo.Context, cl *call, err error) error {
-	first, rest, _ := strings.Cut(strings.TrimLeft(c.Request().URL.Path, "/"), "/")
 	var he *echo.HTTPError
-	if (first != "states" && first != "locks") || !errors.As(err, &he) || he.Code != http.StatusNotFound {
+	noun := meantFor(c.Request().URL.Path)
+	if noun == "" || !errors.As(err, &he) || he.Code != http.StatusNotFound {
 		return err
 	}
 	m := c.Request().Method
-	cl.locks = m == methodLock || first == "locks" && (m == http.MethodPost || m == http.MethodPut)
-	return malformed(first + "/" + rest)
+	cl.locks = m == methodLock || noun == "locks" && (m == http.MethodPost || m == http.MethodPut)
+	return malformed(noun)
+}
+
+// meantFor says for what a path was meant that leads nowhere: states or locks,
+// also in other letters, below a prefix that a proxy has left there, or when
+// only a workspace or an environment is named; "" for neither.
+func meantFor(path string) string {
+	segments := strings.Split(strings.TrimLeft(path, "/"), "/")
+	if segments[0] == "v1" || segments[0] == "errors" {
+		return ""
+	}
+	noun := ""
+	for _, seg := range segments {
+		switch lower := strings.ToLower(seg); {
+		case lower == "states", lower == "locks":
+			return lower
+		case strings.HasPrefix(lower, "ws_"), strings.HasPrefix(lower, "env_"):
+			noun = "states"
+		}
+	}
+	return noun
 }
 
 // note is what is remembered of a refused request.

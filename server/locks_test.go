@@ -309,11 +309,12 @@ func TestLockIsHandedOver(t *testing.T) {
 
 func TestHeldLockEndsWithTheOrdinaryRefusal(t *testing.T) {
 	// held for longer than a client may be silent in the middle of a body
-	s, _ := seeded(t, kltest.WithServer(func(o *server.Options) { o.Hold, o.Stall = 300*time.Millisecond, 50*time.Millisecond }))
+	const hold = 1500 * time.Millisecond
+	s, _ := seeded(t, kltest.WithServer(func(o *server.Options) { o.Hold, o.Stall = hold, time.Second }))
 	want(t, "LOCK", s.Do(s.Automation(), "LOCK", s.StateURL("app"), kltest.LockBody("l1", apply)), 200)
 	a := <-waiting(t, s, "l2")
 	refused(t, "waiting", a, 423, fault.Locked)
-	if a.Took < 300*time.Millisecond {
+	if a.Took < hold {
 		t.Errorf("the repetition was answered after %v", a.Took)
 	}
 	if info, err := a.LockInfo(); err != nil || info.ID != "l1" {

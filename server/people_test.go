@@ -292,6 +292,7 @@ func TestLastRequest(t *testing.T) {
 	}
 	body := kltest.NewState(1, 1).Bytes()
 	p := refused(t, "bob writes", x.s.Do(x.tf("bob"), "POST", x.state("app"), body), 403, fault.RoleTooLow)
+	refused(t, "bob reads what was never written", x.s.Do(x.tf("bob"), "GET", x.state("app"), nil), 404, fault.NotFound)
 	refused(t, "eve writes", x.s.Do(x.tf("eve"), "POST", x.state("other"), body), 403, fault.RoleTooLow)
 	for what, as := range map[string]kltest.Credentials{"by the control token": x.as("bob"), "by the PAT": x.tf("bob")} {
 		var r wire.Request

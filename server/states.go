@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -86,6 +87,10 @@ func (s *Server) postState(c echo.Context) error {
 	// if the client does not wait for the answer
 	ctx := context.WithoutCancel(c.Request().Context())
 	done, err := s.store.Write(ctx, store.WriteRequest{Ref: cl.ref(), Actor: cl.actor(), LockID: id, Run: cl.runID, Body: body})
+	if fault.Is(err, fault.BodyInvalid) && cl.runID == "" && isLockInfo(body) {
+		return fault.New(fault.BodyInvalid, "the body is no state; it looks like the taking of a lock").
+			WithNext(`set lock_address to the same address with /locks/ for /states/: %s`, wire.LockPath(cl.workspace, cl.environment, cl.state))
+	}
 	if err != nil {
 		return err
 	}
@@ -99,9 +104,23 @@ func (s *Server) postState(c echo.Context) error {
 	return c.NoContent(http.StatusOK)
 }
 
+// isLockInfo reports whether a body is what clients send to take a lock: with
+// lock_method = "POST" and the state's own address each lock comes as a write.
+func isLockInfo(b *store.Body) bool {
+	if b.Len() > maxLockBody {
+		return false
+	}
+	info, err := parseLockInfo(b.Bytes())
+	return err == nil && info.ID != "" && info.Operation != ""
+}
+
 // queryLockID is the lock that a write names by ?ID=.
 func queryLockID(c echo.Context) (string, error) {
-	ids := c.QueryParams()["ID"]
+	query, err := url.ParseQuery(c.Request().URL.RawQuery)
+	if err != nil { // the ID may be in the part that cannot be read
+		return "", fault.New(fault.ParameterInvalid, "the query of the address cannot be read").WithNext("escape what is no letter or digit, as in ?ID=a%%20b")
+	}
+	ids := query["ID"]
 	if len(ids) > 1 {
 		return "", fault.New(fault.ParameterInvalid, "the query names %d lock IDs", len(ids)).WithNext("send one ID")
 	}
@@ -183,6 +202,7 @@ func (s *Server) restoreState(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	warn(c, st.QuotaWarnings)
 	return answer(c, st)
 }
 

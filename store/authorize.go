@@ -127,8 +127,12 @@ func denied(p auth.Principal, f auth.Facts, a auth.Action, code fault.Code) erro
 	if p.Kind == auth.Automation {
 		return fault.New(fault.RoleTooLow, "the token %s has the role %s, which does not allow to %s", p.Name, p.Role, a)
 	}
+	enough := auth.Write
+	if a == auth.ReadState {
+		enough = auth.Read
+	}
 	return fault.New(fault.RoleTooLow, "%s has the role %s on the environment %s, which does not allow to %s", p.Display(), f.Grant, f.Environment, a).
-		WithNext("ask an admin of the workspace: kl grant add %s --env %s --role write", p.Display(), f.Environment)
+		WithNext("ask an admin of the workspace: kl grant add %s --env %s --role %s", p.Display(), f.Environment, enough)
 }
 
 // memberRole is a user's role in a workspace, "" for none.

@@ -147,12 +147,35 @@ func (s *Store) BackupTo(ctx context.Context, path string) (size int64, err erro
 	return size, err
 }
 
+// Target is where a copy goes that is to have the name path: a symbolic link is
+// not replaced, but the file that it points to. Code: file_invalid when there is
+// something that is no file.
+func Target(path string) (string, error) {
+	if path == "" {
+		return "", fault.New(fault.FileInvalid, "the name of the file is empty").WithNext("name a file")
+	}
+	if fi, err := os.Stat(path); err == nil && fi.IsDir() {
+		return "", fault.New(fault.FileInvalid, "%s is a directory", path).WithNext("name a file in it")
+	} else if err == nil && !fi.Mode().IsRegular() {
+		return "", fault.New(fault.FileInvalid, "%s is a pipe or a device; a data file must lie on a disk", path).WithNext("name another file")
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	return path, nil // what else hinders the copy is told when it is made
+}
+
 // replaceFile makes a file with what fill writes: under another name first,
-// verified as a data file, on disk, and only then under path.
+// verified as a data file, on disk, and only then under path. A file that is
+// replaced leaves its owner to the new one, where the system allows it.
 func replaceFile(path string, fill func(f *os.File) error) (err error) {
+	if path, err = Target(path); err != nil {
+		return err
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp-*") // mode 0600
 	if err != nil {
-		return fmt.Errorf("make a file beside %s: %w", path, err)
+		return fault.Wrap(fault.FileInvalid, err, "no file can be made beside %s", path).
+			WithNext("name a file in a directory that is there and that you may write to")
 	}
 	defer func() {
 		if err != nil {
@@ -166,6 +189,7 @@ func replaceFile(path string, fill func(f *os.File) error) (err error) {
 	if err := VerifyFile(f.Name()); err != nil {
 		return err
 	}
+	keepOwner(f, path)
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return mapCopyError(err)
 	}

@@ -20,6 +20,9 @@ const (
 	groupBytes = 32 << 20
 )
 
+// mappedBytes is how much commits write before unmap.
+const mappedBytes = 8 << 20
+
 // job is one change that wants to be in a write transaction. run may be called
 // again when the transaction did not commit; it returns an error only before
 // it has written anything. What it finds out, refusals too, it leaves in
@@ -40,6 +43,8 @@ type committer struct {
 	stopped chan struct{}
 	commits atomic.Uint64
 	count   atomic.Uint64
+
+	unmapped int64 // bytes that were written until the last unmap; the loop's own
 }
 
 func newCommitter(db *bbolt.DB) *committer {
@@ -172,6 +177,11 @@ func (c *committer) commit(jobs []*job) (err error) {
 	c.count.Add(uint64(len(jobs)))
 	for i, j := range jobs {
 		j.done <- results[i]
+	}
+	stats := c.db.Stats()
+	if written := stats.TxStats.GetPageAlloc(); written-c.unmapped >= mappedBytes {
+		unmap(c.db)
+		c.unmapped = written
 	}
 	return nil
 }

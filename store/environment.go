@@ -172,8 +172,8 @@ func applyPatch(e *environmentRec, p wire.EnvironmentPatch) error {
 		e.RecoveryHold = *p.RecoveryHold
 	}
 	if p.LockIdleTTL != nil {
-		if d := time.Duration(*p.LockIdleTTL); d != 0 && d < time.Minute {
-			return bad("lock_idle_ttl %s is too short: 0 for never, or at least 1m", d)
+		if d := time.Duration(*p.LockIdleTTL); d != 0 && d < time.Second {
+			return bad("lock_idle_ttl %s is too short: 0 for never, or at least 1s", d)
 		}
 		e.LockIdleTTL = *p.LockIdleTTL
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.etcd.io/bbolt"
 
@@ -163,8 +164,15 @@ func (s *Store) noted(ctx context.Context) error {
 	return err
 }
 
+// foundNothing reports whether a client only met a state that was never written,
+// as each does before its first apply: that refused nobody anything.
+func foundNothing(r *wire.Request) bool {
+	return r.Code == string(fault.NotFound) && strings.HasPrefix(r.Route, "/states/")
+}
+
 // LastRequest tells which of the remembered refusals of p is the newest; for a
-// user's token those of the user's other tokens count too. Code: not_found.
+// user's token those of the user's other tokens count too, and a state that was
+// not there to be read is none. Code: not_found.
 func (s *Store) LastRequest(ctx context.Context, p auth.Principal) (wire.Request, error) {
 	var out wire.Request
 	look := func(tx *bbolt.Tx) error {
@@ -179,7 +187,7 @@ func (s *Store) LastRequest(ctx context.Context, p auth.Principal) (wire.Request
 			if err != nil {
 				return err
 			}
-			if ok && r.PrincipalID != "" && (r.PrincipalID == p.ID || p.User != "" && r.User == p.User) {
+			if ok && r.PrincipalID != "" && (r.PrincipalID == p.ID || p.User != "" && r.User == p.User) && !foundNothing(r) {
 				out = *r
 				return errFound
 			}

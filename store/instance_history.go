@@ -24,7 +24,8 @@ const (
 // below it, the newest first, as far as versions are kept: it reads what each
 // version has changed, and the whole of the oldest. One that is there again as it
 // had been before its removal was restored. Versions that cannot be looked into
-// are passed over. Codes: not_found, parameter_invalid.
+// are passed over. Codes: not_found, state_opaque when the newest cannot be looked
+// into and no other has anything there, parameter_invalid.
 func (s *Store) InstanceHistory(ctx context.Context, ref Ref, address, cursor string, limit int) (wire.List[wire.InstanceEvent], error) {
 	out := wire.List[wire.InstanceEvent]{Items: []wire.InstanceEvent{}}
 	if address == "" {
@@ -46,6 +47,9 @@ func (s *Store) listHistory(ctx context.Context, ref Ref, within *scope, cursor 
 	events, err := s.tell(ctx, sid, versions, cut, within)
 	if err != nil {
 		return err
+	}
+	if newest := versions[len(versions)-1]; len(events) == 0 && newest.Opaque {
+		return opaque(ref, newest.Version, "looked into")
 	}
 	if len(events) == 0 {
 		return fault.New(fault.NotFound, "no kept version of the state %s has anything at %s", ref.Name, within.text).WithNext("list what is there with: kl query resources %s", ref.Name)

@@ -244,6 +244,9 @@ func TestInstanceHistoryRefuses(t *testing.T) {
 	for a := range p.inst {
 		some = a
 	}
+	if _, err := f.write("sealed", "", []byte(`{"serial":1,"lineage":"x","meta":{},"encrypted_data":"eA==","encryption_version":"v0"}`)); err != nil {
+		t.Fatal(err)
+	}
 	for what, c := range map[string]struct {
 		state, address, cursor string
 		want                   fault.Code
@@ -252,6 +255,7 @@ func TestInstanceHistoryRefuses(t *testing.T) {
 		"no address":       {"s", "", "", fault.ParameterInvalid},
 		"nonsense":         {"s", "what?", "", fault.ParameterInvalid},
 		"nothing there":    {"s", "thing.none", "", fault.NotFound},
+		"encrypted":        {"sealed", "thing.none", "", fault.StateOpaque},
 		"a foreign cursor": {"s", some, "x", fault.ParameterInvalid},
 		"a cursor beyond":  {"s", some, "999", fault.ParameterInvalid},
 	} {

@@ -13,7 +13,6 @@ import (
 
 	"kl/fault"
 	"kl/merge"
-	"kl/tfstate"
 )
 
 // Lock modes.
@@ -126,9 +125,6 @@ type merging struct {
 	takes     []change // ours that go into the head
 }
 
-// dependence is an instance of ours that depends on what others deleted.
-type dependence struct{ address, on string }
-
 // viewOf returns what the writer of a session saw last; version 0 means that
 // its write was made on what is older than its lock.
 func viewOf(tx *bbolt.Tx, sid uint64, rec *stateRec, sess *sessionRec, serial uint64) (*view, error) {
@@ -179,7 +175,8 @@ func (s *Store) mergeWrite(ctx context.Context, ref Ref, p *plan, v *view, choos
 		})
 	}
 	if errors.Is(err, errUnlisted) || p.opaque || p.rec.Opaque {
-		return nil, fault.New(fault.SerialConflict, "the state %s has moved on, and what is stored now cannot be merged with", ref.Name), nil
+		return nil, fault.New(fault.SerialConflict, "the state %s has moved on, and what is stored now cannot be merged with", ref.Name).
+			WithNext("plan again; what was sent is kept: kl recover list --state %s", ref.Name), nil
 	}
 	if err != nil {
 		return nil, nil, err
@@ -224,7 +221,7 @@ func (s *Store) mergeWrite(ctx context.Context, ref Ref, p *plan, v *view, choos
 		slices.Sort(m.conflicts)
 		return m, overlapFault(ref, m), nil
 	}
-	if refusal, err := s.guardDependencies(ref, p, m, others, verdicts); refusal != nil || err != nil {
+	if refusal, err := s.guardDependencies(ref, p, m, others, verdicts, choose); refusal != nil || err != nil {
 		return m, refusal, err
 	}
 	if len(m.kept) == 0 && p.top.serial > p.rec.Serial && p.top.lineage == p.rec.Lineage {
@@ -232,7 +229,8 @@ func (s *Store) mergeWrite(ctx context.Context, ref Ref, p *plan, v *view, choos
 	}
 	err = s.buildMerged(ctx, p, m, verdicts)
 	if errors.Is(err, merge.ErrCannot) {
-		return nil, fault.Wrap(fault.SerialConflict, err, "the state %s has moved on, and this document has a form that cannot be merged", ref.Name).With("kind", "serial"), nil
+		return nil, fault.Wrap(fault.SerialConflict, err, "the state %s has moved on, and this document has a form that cannot be merged", ref.Name).
+			WithNext("plan again; what was sent is kept: kl recover list --state %s", ref.Name).With("kind", "serial"), nil
 	}
 	return m, nil, err
 }
@@ -293,60 +291,6 @@ func overlayOf(ours, merged []change) (overlay []change) {
 		}
 	}
 	return overlay
-}
-
-// guardDependencies refuses to bring in what depends on resources that others
-// have deleted since.
-func (s *Store) guardDependencies(ref Ref, p *plan, m *merging, others map[element]foreign, verdicts map[element]merge.Verdict) (*fault.Error, error) {
-	gone := map[string]uint64{}
-	for i := range p.changes {
-		// ours has it as it was read, the head has it no more
-		if c := &p.changes[i]; c.op == opAdd && c.class == classInstance && verdicts[c.element] == merge.Theirs {
-			gone[ConfigAddress(c.address)] = others[c.element].by
-		}
-	}
-	if len(gone) == 0 {
-		return nil, nil
-	}
-	for i := range p.ours {
-		t := &p.ours[i].tok
-		if t.Kind != tfstate.CutInstance || verdicts[elementOf(t)] != merge.Ours {
-			continue
-		}
-		for _, d := range tfstate.Dependencies(t.Inst.Raw) {
-			if _, ok := gone[d]; ok {
-				m.depends = append(m.depends, dependence{t.Inst.Address(), d})
-			}
-		}
-	}
-	if len(m.depends) == 0 {
-		return nil, nil
-	}
-	head, err := s.headBytes(p)
-	if err != nil {
-		return nil, err
-	}
-	// instances of the resource may remain
-	if err := eachInstance(head, s.seed, func(a string, _ bool, _ func() [16]byte) { delete(gone, ConfigAddress(a)) }); err != nil {
-		return nil, err
-	}
-	m.depends = slices.DeleteFunc(m.depends, func(d dependence) bool { _, ok := gone[d.on]; return !ok })
-	if len(m.depends) == 0 {
-		return nil, nil
-	}
-	var addresses []string
-	on := map[string]string{}
-	for _, d := range m.depends {
-		addresses = append(addresses, d.address)
-		on[d.address] = d.on
-		m.by[d.address] = gone[d.on]
-	}
-	slices.Sort(addresses)
-	m.conflicts = slices.Compact(addresses)
-	d := m.depends[0]
-	return fault.New(fault.DependencyConflict, "%s depends on %s, which others deleted from the state %s since this run read it%s", d.address, d.on, ref.Name, andMore(len(m.conflicts)-1)).
-		WithNext("plan again: terraform plan; what was sent is kept: kl recover list --state %s", ref.Name).
-		With("kind", "dependency").With("depends_on", on), nil
 }
 
 func andMore(n int) string {
@@ -418,9 +362,11 @@ func (s *Store) headBytes(p *plan) ([]byte, error) {
 }
 
 // mayMerge reports whether a write of the session could have to be merged:
-// then what it sends is seldom what is stored.
+// then what it sends is seldom what is stored. In exclusive mode, too, others may
+// have written: while the mode was another, or while the lock was idle for too
+// long.
 func (b *base) mayMerge() bool {
-	if b.sess == nil || b.sess.plan() || b.head == nil || b.mode != modeOptimistic && !b.sess.Shared || b.rec.AllowSerial && b.run == nil {
+	if b.sess == nil || b.sess.plan() || b.head == nil || b.rec.AllowSerial && b.run == nil {
 		return false
 	}
 	return b.rec.Head != b.sess.BaseVersion || b.overlaid || b.sess.LastVersion != 0 && b.rec.Serial != b.sess.LastSerial

@@ -17,8 +17,8 @@ import (
 const refusedMerged = "merged"
 
 // MergeRefused merges a refused write into the head as a new version, or shows
-// what that would do. Without q.Take an overlap is overlap_conflict. Codes:
-// not_found, parameter_invalid when it is settled already, overlap_conflict,
+// what that would do. Without q.Take an overlap is overlap_conflict, and what
+// depends on what others deleted is dependency_conflict. Codes: not_found, parameter_invalid when it is settled already, overlap_conflict,
 // dependency_conflict, lineage_conflict, serial_conflict when the state or the
 // write cannot be looked into, lock_required in exclusive mode while a lock is
 // held, lifecycle and quota ones.
@@ -104,7 +104,7 @@ func (s *Store) mergeRefusedOnce(ctx context.Context, l *live, by Actor, ref Ref
 		if m, refusal, err = s.mergeWrite(ctx, ref, p, v, choose); err != nil {
 			return none, err
 		}
-		if refusal != nil && (!q.DryRun || m == nil || refusal.Code != fault.OverlapConflict) {
+		if refusal != nil && (!q.DryRun || m == nil) {
 			if m != nil {
 				s.explainConflict(refusal, p, m)
 			}
@@ -116,7 +116,7 @@ func (s *Store) mergeRefusedOnce(ctx context.Context, l *live, by Actor, ref Ref
 		return none, err
 	}
 	out.DryRun = q.DryRun
-	if q.DryRun && refusal != nil { // an overlap, which the answer tells of
+	if q.DryRun && refusal != nil { // a conflict, which the answer tells of
 		return out, nil
 	}
 	return s.commitRefused(ctx, l, r, b, p, m, rec, out)
@@ -189,13 +189,13 @@ func (s *Store) describeMerge(rec *refusedRec, p *plan, m *merging, choose take)
 			out.Removed = append(out.Removed, c.address)
 		}
 	}
-	overlapping := slices.Concat(m.conflicts, m.chosen)
+	overlapping, on := slices.Concat(m.conflicts, m.chosen), m.dependsOn()
 	by, err := s.byVersion(p.head.sid, m.by, overlapping)
 	if err != nil {
 		return out, err
 	}
 	for _, a := range overlapping {
-		o := wire.Overlap{Address: a}
+		o := wire.Overlap{Address: a, DependsOn: on[a]}
 		if side, ok := choose.pick(a); ok {
 			o.Side = map[merge.Verdict]string{merge.Ours: wire.TakeMine, merge.Theirs: wire.TakeTheirs}[side]
 		}

@@ -21,6 +21,12 @@ import (
 // not restored. A file that is there is replaced only with force. Codes:
 // file_invalid, file_in_use, disk_full.
 func Restore(ctx context.Context, backup, path string, force bool, progress func(done, total int)) (CheckReport, error) {
+	if _, err := os.Stat(backup); errors.Is(err, fs.ErrNotExist) {
+		return CheckReport{}, fault.New(fault.FileInvalid, "there is no backup %s", backup).WithNext("name the file of a backup: kl restore BACKUP --data %s", path)
+	}
+	if _, err := Target(path); err != nil {
+		return CheckReport{}, err
+	}
 	switch _, err := os.Stat(path); {
 	case err == nil && !force:
 		return CheckReport{}, fault.New(fault.FileInvalid, "%s is there already; it is not overwritten", path).
@@ -133,7 +139,7 @@ func (s *Store) compactInto(ctx context.Context, path string) error {
 	if err := s.view(func(tx *bbolt.Tx) error { size = tx.Size(); return nil }); err != nil {
 		return err
 	}
-	if err := roomFor(filepath.Dir(path), size); err != nil {
+	if err := roomFor(filepath.Dir(path), s.inUse); err != nil { // free pages are not written
 		return err
 	}
 	return guarded(func() error {

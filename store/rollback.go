@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 
@@ -96,7 +97,7 @@ func (s *Store) rollbackOnce(ctx context.Context, l *live, by Actor, ref Ref, q 
 	}
 	var body *Body
 	if within == nil {
-		body, err = s.wholeThen(snap, then.b, &b.rec)
+		body, err = s.wholeThen(ref, snap, then.b, &b.rec)
 	} else {
 		body, err = s.partThen(ctx, ref, then.b, b, old, within)
 	}
@@ -104,6 +105,11 @@ func (s *Store) rollbackOnce(ctx context.Context, l *live, by Actor, ref Ref, q 
 		return none, err
 	}
 	if body == nil {
+		// a state that may not be rolled back says so also when there is nothing to do
+		w := &writing{r: &WriteRequest{Ref: ref, Actor: by}, planned: &b.rec}
+		if err := s.view(func(tx *bbolt.Tx) error { return s.mayRollBack(tx, w) }); err != nil {
+			return none, err
+		}
 		out.Unchanged = true
 		return out, nil
 	}
@@ -123,7 +129,7 @@ func (s *Store) rollbackOnce(ctx context.Context, l *live, by Actor, ref Ref, q 
 
 // wholeThen is the document of an earlier version with the next serial; nil
 // when it has the head's content.
-func (s *Store) wholeThen(snap *Snapshot, then []byte, rec *stateRec) (*Body, error) {
+func (s *Store) wholeThen(ref Ref, snap *Snapshot, then []byte, rec *stateRec) (*Body, error) {
 	if snap.Opaque {
 		// OpenTofu compares the serial of an encrypted document with the one inside
 		if snap.SHA256 == hex.EncodeToString(rec.SHA256) {
@@ -138,11 +144,25 @@ func (s *Store) wholeThen(snap *Snapshot, then []byte, rec *stateRec) (*Body, er
 	if sum := sha256.Sum256(same); bytes.Equal(sum[:], rec.SHA256) {
 		return nil, nil
 	}
-	doc, err := withSerial(then, rec.Serial+1)
+	next, err := serialAfter(ref, rec)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := withSerial(then, next)
 	if err != nil {
 		return nil, err
 	}
 	return s.ownBody(doc), nil
+}
+
+// serialAfter is the serial that follows the head's.
+func serialAfter(ref Ref, rec *stateRec) (uint64, error) {
+	if rec.Serial == math.MaxUint64 {
+		return 0, fault.New(fault.SerialConflict, "the state %s has the highest serial that there is, %d, so that none can follow", ref.Name, rec.Serial).
+			With("kind", "serial").With("latest_serial", rec.Serial).With("latest_version", rec.Head).
+			WithNext("write the version's bytes with a lower serial: kl state pull %s --version VERSION; kl state allow %s --lower-serial; kl state push %s FILE --force", ref.Name, ref.Name, ref.Name)
+	}
+	return rec.Serial + 1, nil
 }
 
 // withSerial is a document with another serial and no other change.
@@ -174,13 +194,17 @@ func (s *Store) partThen(ctx context.Context, ref Ref, then []byte, b *base, old
 	if !differs {
 		return nil, s.knowScope(ref, p, within)
 	}
+	next, err := serialAfter(ref, &b.rec)
+	if err != nil {
+		return nil, err
+	}
 	head, err := s.headBytes(p)
 	if err != nil {
 		return nil, err
 	}
 	doc, err := merge.Build(head, then, p.stretches(), func(e merge.Element) bool {
 		return e.Class == merge.Instance && within.covers(element{classInstance, e.Address})
-	}, merge.Options{Serial: b.rec.Serial + 1})
+	}, merge.Options{Serial: next})
 	if errors.Is(err, merge.ErrCannot) {
 		return nil, fault.Wrap(fault.ParameterInvalid, err, "the state %s has a form that cannot be rolled back in part", ref.Name).
 			WithNext("roll back all of it: kl rollback %s --to VERSION", ref.Name)
@@ -298,15 +322,21 @@ func dependents(out *wire.Rollback, doc []byte, ours map[string]bool, touched ma
 	return err
 }
 
+// mayRollBack refuses where a state may not be rolled back, whatever the version
+// has.
+func (s *Store) mayRollBack(tx *bbolt.Tx, w *writing) error {
+	if err := s.judgeState(tx, w); err != nil {
+		return err
+	}
+	return s.notHeld(tx, w)
+}
+
 // commitRollback judges a rollback and stores it, unless it is only to be told.
 func (s *Store) commitRollback(ctx context.Context, l *live, r *WriteRequest, p *plan, planned *stateRec, out *wire.Rollback) error {
 	w := &writing{r: r, p: p, ours: p.top, planned: planned, source: sourceRollback, rollback: &rolledBack{out.To, out.Address}}
 	judge := func(tx *bbolt.Tx) error {
 		w.out = Written{}
-		if err := s.judgeState(tx, w); err != nil {
-			return err
-		}
-		if err := s.notHeld(tx, w); err != nil {
+		if err := s.mayRollBack(tx, w); err != nil {
 			return err
 		}
 		if cur := w.cur; p.top.lineage != cur.Lineage && !cur.empty() && !cur.AllowLineage {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -312,7 +313,7 @@ func TestRollbackKeepsToTheRules(t *testing.T) {
 			t.Fatalf("%s: the head has changed", what)
 		}
 	}
-	one := wire.RollbackRequest{To: "1"}
+	one, same := wire.RollbackRequest{To: "1"}, wire.RollbackRequest{To: "head"}
 	refused("no such version", fault.NotFound, wire.RollbackRequest{To: "9"})
 	refused("no version", fault.ParameterInvalid, wire.RollbackRequest{To: "what?"})
 	refused("no address", fault.ParameterInvalid, wire.RollbackRequest{To: "1", Address: "what?"})
@@ -322,6 +323,7 @@ func TestRollbackKeepsToTheRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		refused("locked for "+op, fault.LockRequired, one)
+		refused("locked, and nothing to do, for "+op, fault.LockRequired, same)
 		if err := f.unlock("s", "l"); err != nil {
 			t.Fatal(err)
 		}
@@ -330,6 +332,7 @@ func TestRollbackKeepsToTheRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("archived", fault.StateArchived, one)
+	refused("archived, and nothing to do", fault.StateArchived, same)
 	if _, err := f.s.Restore(ctx, f.actor, ref); err != nil {
 		t.Fatal(err)
 	}
@@ -337,8 +340,26 @@ func TestRollbackKeepsToTheRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("deleted", fault.StateDeleted, one)
+	refused("deleted, and nothing to do", fault.StateDeleted, same)
 	if _, err := f.s.Restore(ctx, f.actor, ref); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// No serial follows the highest that there is: a rollback says that, and does
+// not begin again at 0.
+func TestRollbackOfTheHighestSerial(t *testing.T) {
+	f := newFixture(t, store.Options{})
+	for i, serial := range []uint64{math.MaxUint64 - 1, math.MaxUint64} {
+		b := fmt.Appendf(nil, `{"version":4,"serial":%d,"lineage":%q,"outputs":{},"resources":[{"mode":"managed","type":"thing","name":"a","provider":"p","instances":[{"attributes":{"id":"%d"}}]}]}`, serial, modelLineage, i)
+		if _, err := f.write("high", "", b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, q := range []wire.RollbackRequest{{To: "1"}, {To: "1", DryRun: true}, {To: "1", Address: "thing.a"}} {
+		if _, err := f.rollback("high", q); !fault.Is(err, fault.SerialConflict) {
+			t.Errorf("%+v: %v", q, err)
+		}
 	}
 }
 

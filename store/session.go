@@ -66,7 +66,7 @@ func (s *Store) readContest(tx *bbolt.Tx, ref Ref, now time.Time) (*contest, err
 	c.mode = modeOf(c.env, c.rec)
 	ttl := time.Duration(c.env.LockIdleTTL)
 	err = s.eachLock(tx, c.sid, func(h *sessionRec) (bool, error) {
-		if ttl > 0 && now.Sub(h.LastActivity) > ttl {
+		if h.idle(ttl, now) {
 			c.idle = append(c.idle, h)
 		} else {
 			c.holders = append(c.holders, h)
@@ -192,8 +192,12 @@ func (s *Store) Lock(ctx context.Context, r LockRequest) error {
 		}
 		select {
 		case <-wake:
-		case <-timeout.C:
-			return s.stillLocked(&r)
+		case <-timeout.C: // a lock that became idle, or a lease that is over, wakes nobody
+			if free, err := s.couldLock(&r); err != nil || !free {
+				return cmp.Or(err, s.stillLocked(&r))
+			}
+			refusal, _, err = s.tryLock(ctx, l, &r)
+			return cmp.Or(err, refusal)
 		case <-r.Stop:
 			return s.stillLocked(&r)
 		case <-ctx.Done():
@@ -467,21 +471,21 @@ func tooNew(env *environmentRec, info wire.LockInfo) error {
 	return nil
 }
 
-// versionAbove compares the numbers of two versions; what is no version is
-// never above.
+// versionAbove compares the numbers of two versions, as many as the limit has:
+// 1.11 lets all of 1.11 through. What is no version is never above.
 func versionAbove(v, limit string) bool {
 	a, ok1 := versionNumbers(v)
 	b, ok2 := versionNumbers(limit)
-	return ok1 && ok2 && slices.Compare(a, b) > 0
+	return ok1 && ok2 && slices.Compare(a[:min(len(a), len(b))], b) > 0
 }
 
 func versionNumbers(v string) ([]int, bool) {
 	v, _, _ = strings.Cut(strings.TrimPrefix(v, "v"), "-")
-	n := make([]int, 3)
 	parts := strings.Split(v, ".")
 	if len(parts) > 3 {
 		return nil, false
 	}
+	n := make([]int, len(parts))
 	for i, p := range parts {
 		x, err := strconv.Atoi(p)
 		if err != nil || x < 0 {

@@ -2,7 +2,10 @@
 
 package store
 
-import "syscall"
+import (
+	"os"
+	"syscall"
+)
 
 // freeSpace is how many bytes a directory's disk has for this user; ok is
 // false when that cannot be known.
@@ -12,4 +15,16 @@ func freeSpace(dir string) (n int64, ok bool) {
 		return 0, false
 	}
 	return int64(uint64(st.Bavail) * uint64(st.Bsize)), true // the types of the fields differ between systems
+}
+
+// keepOwner gives a file the owner of the one that it takes the place of. Who
+// may not do that owns the new file.
+func keepOwner(f *os.File, path string) {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return // there is none
+	}
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		_ = f.Chown(int(st.Uid), int(st.Gid))
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"kl/fault"
+	"kl/quota"
 	"kl/wire"
 )
 
@@ -57,6 +58,7 @@ func (s *Store) activeEnvironment(tx *bbolt.Tx, id string) error {
 	}
 	if ok && ws.Status == statusSuspended {
 		return fault.New(fault.WorkspaceSuspended, "the workspace %s was suspended by %s: %s", ws.Name, ws.SuspendedBy, ws.SuspendedReason).
+			WithNext("ask the operator: kl workspace resume %s", ws.WorkspaceID).
 			With("hold", "workspace_suspended").With("since", ws.SuspendedAt).With("by", ws.SuspendedBy)
 	}
 	return nil
@@ -179,8 +181,9 @@ func (s *Store) changeState(ctx context.Context, by Actor, ref Ref, f func(tx *b
 		before := r.counted()
 		e, err := f(tx, sid, r)
 		more := r.counted() - before
+		var uses quota.Uses
 		if err == nil {
-			err = s.roomFor(tx, ref, more)
+			uses, err = s.roomFor(tx, ref, more)
 		}
 		if err != nil {
 			return err
@@ -202,7 +205,8 @@ func (s *Store) changeState(ctx context.Context, by Actor, ref Ref, f func(tx *b
 			return broken(err)
 		}
 		out = *st
-		return nil
+		out.QuotaWarnings, err = s.noteUses(tx, ref, by, uses, r.Head, r.Serial)
+		return broken(err)
 	})
 	return out, err
 }
@@ -222,8 +226,13 @@ func (s *Store) Delete(ctx context.Context, by Actor, ref Ref, lockID string) er
 		if r.Head == 0 {
 			return wire.Event{}, noState(ref)
 		}
-		err := eachRec(tx, bSession, u64(sid), func(_ []byte, h *sessionRec) (bool, error) {
+		ttl, err := s.idleTTL(tx, ref.Environment)
+		if err != nil {
+			return wire.Event{}, err
+		}
+		err = s.eachLock(tx, sid, func(h *sessionRec) (bool, error) {
 			switch {
+			case h.idle(ttl, s.now()) && h.Info.ID != lockID:
 			case lockID == "":
 				return false, fault.New(fault.LockRequired, "the state %s is locked by %s (%s)", ref.Name, h.Info.Who, h.Info.ID).With("holder", h.Info).
 					WithNext("wait for it, or see it with: kl lock show %s", ref.Name)

@@ -56,7 +56,8 @@ func notLocked(r UnlockRequest, err error) error {
 		return errReleased
 	}
 	if fault.Is(err, fault.NotFound) {
-		return fault.New(fault.LockMismatch, "the lock %s does not hold the state %s: nothing does", r.ID, r.Ref.Name)
+		return fault.New(fault.LockMismatch, "the lock %s does not hold the state %s: nothing does", r.ID, r.Ref.Name).
+			WithNext("nothing is left to release; see it with: kl lock show %s", r.Ref.Name)
 	}
 	return err
 }
@@ -106,10 +107,12 @@ func (s *Store) toRelease(tx *bbolt.Tx, sid uint64, r *UnlockRequest) (*sessionR
 			WithNext("if its owner is gone: kl apply abort --state %s --apply-id %s", r.Ref.Name, r.ID)
 	}
 	if len(holders) == 0 {
-		return nil, fault.New(fault.LockMismatch, "the lock %s does not hold the state %s: nothing does", r.ID, r.Ref.Name)
+		return nil, fault.New(fault.LockMismatch, "the lock %s does not hold the state %s: nothing does", r.ID, r.Ref.Name).
+			WithNext("nothing is left to release; see it with: kl lock show %s", r.Ref.Name)
 	}
 	h := holders[0]
-	return nil, fault.New(fault.LockMismatch, "the state %s is locked by %s (%s), not by %s", r.Ref.Name, h.Info.Who, h.Info.ID, r.ID).With("holder", h.Info)
+	return nil, fault.New(fault.LockMismatch, "the state %s is locked by %s (%s), not by %s", r.Ref.Name, h.Info.Who, h.Info.ID, r.ID).With("holder", h.Info).
+		WithNext("see who holds it with: kl lock show %s", r.Ref.Name)
 }
 
 // releasedLocks are the locks of a state that were released last.

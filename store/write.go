@@ -294,11 +294,7 @@ func (s *Store) judgeSession(tx *bbolt.Tx, w *writing) error {
 // judgeUnlocked decides on a write whose client holds no lock.
 func (s *Store) judgeUnlocked(tx *bbolt.Tx, w *writing, sha []byte) error {
 	r, cur := w.r, w.cur
-	var holder *sessionRec
-	err := s.eachLock(tx, w.sid, func(h *sessionRec) (bool, error) {
-		holder = h
-		return false, nil
-	})
+	holder, err := s.holderNow(tx, w.sid, r.Ref.Environment)
 	switch {
 	case err != nil:
 		return err
@@ -542,4 +538,7 @@ func (s *Store) remember(l *live, p *plan, sid uint64, v *versionMeta) {
 		s.codecs.add(codecKey{sid, p.rec.Dict}, p.codec)
 	}
 	s.cache.put(l, h)
+	if v.Previous == 0 || p.rec.Opaque != v.Opaque {
+		l.changed() // from now on the state may be one that sessions share
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -25,10 +26,14 @@ const killDelay = 15 * time.Second
 
 // Find returns the path of the client to run: name when it is not "", as
 // --terraform-bin gives it, else what KL_TERRAFORM names, else terraform, else
-// tofu. The code of a failure is parameter_invalid.
+// tofu. The path is absolute, so that it is good in every directory. The code of
+// a failure is parameter_invalid.
 func Find(name string, getenv func(string) string) (string, error) {
 	if name = cmp.Or(name, getenv("KL_TERRAFORM")); name != "" {
 		path, err := exec.LookPath(name)
+		if err == nil {
+			path, err = filepath.Abs(path)
+		}
 		if err != nil {
 			return "", fault.Wrap(fault.ParameterInvalid, err, "the program %s cannot be run", name).
 				WithNext("check --terraform-bin (KL_TERRAFORM)")

@@ -216,6 +216,9 @@ type State struct {
 	// Quota are the limits that are the state's own; nil: all are the
 	// environment's.
 	Quota *StateLimits `json:"quota,omitempty"`
+	// QuotaWarnings are sentences about soft limits that the environment exceeds
+	// since the state was brought back; in the answer to that alone.
+	QuotaWarnings []string `json:"quota_warnings,omitempty"`
 }
 
 // Version is one version of a state.
@@ -424,7 +427,7 @@ func (t *Take) UnmarshalJSON(b []byte) error {
 // MergeRequest asks for a refused write to be merged into the head.
 type MergeRequest struct {
 	DryRun bool  `json:"dry_run,omitempty"`
-	Take   *Take `json:"take,omitempty"` // absent: an overlap is a conflict
+	Take   *Take `json:"take,omitempty"` // absent: an overlap is a conflict, and so is what depends on what is gone
 }
 
 // MergeResult is what a merge of a refused write did, or would do.
@@ -437,20 +440,23 @@ type MergeResult struct {
 	Added       []string  `json:"added"`       // addresses that come back into the head
 	Changed     []string  `json:"changed"`     // that become what the refused write says
 	Removed     []string  `json:"removed"`     // that go from the head
-	Overlapping []Overlap `json:"overlapping"` // changed on both sides
+	Overlapping []Overlap `json:"overlapping"` // changed on both sides, or dependent on what others deleted
 	Newer       []string  `json:"newer"`       // that others changed since, and that stay as they are in the head
 	// QuotaWarnings are sentences about soft limits that the version made exceeds.
 	QuotaWarnings []string `json:"quota_warnings,omitempty"`
 	// Refusal is the sentence with which the merge would be refused for another
-	// cause than an overlap; in the answer to a dry run only.
+	// cause than what overlaps; in the answer to a dry run only.
 	Refusal string `json:"refusal,omitempty"`
 }
 
-// Overlap is an address that a refused write and others changed differently.
+// Overlap is an address that a refused write and others changed differently, or
+// one that depends on what others deleted.
 type Overlap struct {
-	Address string    `json:"address"`
-	Side    string    `json:"side"` // mine, theirs; "" as long as nothing was chosen
-	Who     string    `json:"who"`  // who changed it in the head
-	When    time.Time `json:"when,omitzero"`
-	Version uint64    `json:"version"`
+	Address string `json:"address"`
+	Side    string `json:"side"` // mine, theirs; "" as long as nothing was chosen
+	// DependsOn is the deleted resource that the address depends on; "" when both sides changed the address.
+	DependsOn string    `json:"depends_on,omitempty"`
+	Who       string    `json:"who"` // who changed it in the head
+	When      time.Time `json:"when,omitzero"`
+	Version   uint64    `json:"version"`
 }

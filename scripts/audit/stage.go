@@ -302,6 +302,8 @@ func (a *audit) scenario(ctx context.Context, s scenario) *record {
 	if err := r.end(began); err != nil {
 		r.failed("%v", err)
 	}
+	a.mu.Lock() // of the writer too
+	defer a.mu.Unlock()
 	fmt.Fprintf(a.o.stderr, "%-3s %-7s %6s  %s\n", r.ID, r.Result, time.Since(began).Round(100*time.Millisecond), r.Title)
 	return r
 }
