@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -116,6 +120,27 @@ func TestAuditElsewhere(t *testing.T) {
 	}
 }
 
+// TestAuditPrivateAuthority audits a server behind TLS, whose authority only the
+// environment names, by a state's address.
+func TestAuditPrivateAuthority(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds kl; runs without -short")
+	}
+	s := kltest.Start(t)
+	base, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(base))
+	t.Cleanup(front.Close)
+	t.Setenv(rig.AuthorityEnv, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw})))
+	address := front.URL + wire.StatePath(s.Bootstrap.WorkspaceID, s.Bootstrap.EnvPublicID, "demo")
+	code, rep, _, screen := audited(t, "--address", address, "--token", s.Bootstrap.ControlToken, "--only", "1A,2A")
+	if code != 0 || rep.Counts[pass] != 2 {
+		t.Errorf("exit code %d, %v, want two passes\n%s", code, rep.Counts, screen)
+	}
+}
+
 // TestAuditFails audits a server that is not what it should be: credentials that
 // are no operator's.
 func TestAuditFails(t *testing.T) {
@@ -132,6 +157,7 @@ func TestAuditFails(t *testing.T) {
 		"no token": {[]string{"--address", "http://127.0.0.1:1"}, "--address needs --token"},
 		"scenario": {[]string{"--only", "1A,77"}, `there is no scenario "77"`},
 		"argument": {[]string{"all"}, `"all" is no flag`},
+		"folder":   {[]string{"--out", "/nowhere/audit.md", "--json", "/nowhere/audit.json"}, "/nowhere/audit.json cannot be written"},
 		"deadline": {[]string{"--deadline", "0s"}, "--deadline is a time above zero"},
 	} {
 		t.Run(name, func(t *testing.T) {
