@@ -440,7 +440,7 @@ func (s *Store) CheckQuota(ctx context.Context, ref Ref, delta, peak int64) (wir
 		for i, to := range []*wire.QuotaUse{&out.State, &out.Environment} {
 			d, u := uses[i].Dimension, uses[i].Use
 			u.Resulting = u.Current + fit
-			to.Projected, to.Status = &u.Resulting, u.Status().String()
+			to.Projected, to.Delta, to.Status = &u.Resulting, &fit, u.Status().String()
 			worst = max(worst, u.Status())
 			switch u.Status() {
 			case quota.Hard:
