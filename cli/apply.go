@@ -71,6 +71,11 @@ other at the state's lock, as terraform does.`,
 // apply is the plain kl apply.
 func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 	ctx := cmd.Context()
+	// in the environment or the configuration file it is for all applies
+	if cmd.Flags().Changed("wait") && !a.fromEnv["wait"] && a.config.get("wait") == "" {
+		return usage(cmd, "--wait is for what others have reserved, which takes --orchestrated").
+			WithNext("add --orchestrated, or wait for the state's lock with terraform's own option: kl apply -lock-timeout=5m")
+	}
 	r, err := a.newRun(ctx, f.terraformFlags, theirs)
 	if err != nil {
 		return err
@@ -159,6 +164,10 @@ func (a *app) isPlan(file string) error {
 	path := file
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(a.env.Dir, path)
+	}
+	if _, err := readSpec(path); err == nil {
+		return fault.New(fault.ParameterInvalid, "%s is a spec of kl plan -o, not a plan of terraform's", file).
+			WithNext("kl apply --orchestrated %s", file)
 	}
 	fi, err := os.Stat(path)
 	if err == nil && !fi.IsDir() {

@@ -219,6 +219,9 @@ func TestAbortedOrchestratedApply(t *testing.T) {
 	p := ana.startKL(inRun("-f", "ana.tf")...)
 	ana.awaitGate("ana_gate", p)
 	run := s.theRun()
+	if run.Status != wire.RunApplying || run.Checkpoints != 0 {
+		t.Errorf("while terraform applies the run is %s with %d writes, want applying before the first", run.Status, run.Checkpoints)
+	}
 	out := s.mustKL("apply", "abort", "--state", "prod", "--latest", "--reason", "wrong branch")
 	wantText(t, out, run.ID)
 	before := s.head("prod").Version
@@ -385,6 +388,7 @@ func TestPlanSpec(t *testing.T) {
 	ana.wantKL(3, inRun("spec.json"), "nothing was applied: the configuration is not what it was")
 	ana.write("ana.tf", files["ana.tf"])
 	ana.wantKL(3, inRun("spec.json", "-f", "ana.tf"), "name it alone")
+	ana.wantKL(3, []string{"apply", "spec.json"}, "is a spec of kl plan -o", "next: kl apply --orchestrated spec.json")
 	ana.wantKL(0, inRun("-f", "spec.json"), "done; its last write is version 3")
 	if got := input(t, s.pull("prod"), "ana"); got != "one" {
 		t.Errorf("the variable of the plan is not that of the apply: %q", got)
