@@ -83,6 +83,11 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 	defer r.close()
 	var scope *terraform.Scope
 	if f.scope.any() {
+		for _, file := range f.scope.files {
+			if err := noSpec(file, file); err != nil {
+				return err
+			}
+		}
 		if scope, err = r.scoped(ctx, &f.scope); err != nil {
 			return err
 		}
@@ -158,6 +163,15 @@ func notApplied(err error) error {
 	return err
 }
 
+// noSpec refuses a spec where a run is needed; file is what the user has named.
+func noSpec(path, file string) error {
+	if _, err := readSpec(path); err != nil {
+		return nil //nolint:nilerr // it is something else, which others look at
+	}
+	return fault.New(fault.ParameterInvalid, "%s is a spec of kl plan -o, which is applied in a run", file).
+		WithNext("kl apply --orchestrated %s", file)
+}
+
 // isPlan refuses early what cannot be a saved plan: terraform takes a directory
 // or a mistyped word for something else.
 func (a *app) isPlan(file string) error {
@@ -165,9 +179,8 @@ func (a *app) isPlan(file string) error {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(a.env.Dir, path)
 	}
-	if _, err := readSpec(path); err == nil {
-		return fault.New(fault.ParameterInvalid, "%s is a spec of kl plan -o, not a plan of terraform's", file).
-			WithNext("kl apply --orchestrated %s", file)
+	if err := noSpec(path, file); err != nil {
+		return err
 	}
 	fi, err := os.Stat(path)
 	if err == nil && !fi.IsDir() {

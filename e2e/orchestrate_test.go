@@ -72,8 +72,8 @@ func TestScopedAppliesOverlap(t *testing.T) {
 	ana.awaitGate("ana", p)
 	ben.awaitGate("ben", q)
 	runs := s.runs(true)
-	if len(runs) != 2 || runs[0].Status != wire.RunReserved || runs[1].Status != wire.RunReserved {
-		t.Fatalf("runs: got %+v, want two that have reserved", runs)
+	if len(runs) != 2 || runs[0].Status != wire.RunApplying || runs[1].Status != wire.RunApplying {
+		t.Fatalf("runs: got %+v, want two that apply", runs)
 	}
 	out := s.mustKL("runs", "prod", "--live")
 	wantText(t, out, runs[0].ID, runs[1].ID, "terraform_data.ana, terraform_data.ana_behind")
@@ -389,6 +389,7 @@ func TestPlanSpec(t *testing.T) {
 	ana.write("ana.tf", files["ana.tf"])
 	ana.wantKL(3, inRun("spec.json", "-f", "ana.tf"), "name it alone")
 	ana.wantKL(3, []string{"apply", "spec.json"}, "is a spec of kl plan -o", "next: kl apply --orchestrated spec.json")
+	ana.wantKL(3, []string{"apply", "-f", "spec.json", "--yes"}, "is a spec of kl plan -o", "next: kl apply --orchestrated spec.json")
 	ana.wantKL(0, inRun("-f", "spec.json"), "done; its last write is version 3")
 	if got := input(t, s.pull("prod"), "ana"); got != "one" {
 		t.Errorf("the variable of the plan is not that of the apply: %q", got)
