@@ -286,6 +286,10 @@ func (d *doctor) path(ctx context.Context) (string, error) {
 		return "", fault.New(fault.WorkspaceMismatch, "the credentials are of the workspace %s, and the path is of %s", d.who.Workspace, t.workspace).
 			WithNext("print the right block with: kl backend STATE")
 	}
+	if t.noState {
+		return "", fault.New(fault.MalformedPath, "the address in %s names no state: terraform finds none there and would make everything anew", t.address).
+			WithNext("print the right block with: kl backend STATE")
+	}
 	if t.state == "" {
 		d.warn("path", "name it: kl doctor STATE", "no state is named, so only what comes before it was looked at")
 		return "", nil
