@@ -307,7 +307,7 @@ func (s *Store) mayLock(tx *bbolt.Tx, c *contest, r *LockRequest) error {
 		return err
 	}
 	for _, f := range open {
-		if f.Holds && f.PrincipalID == r.Actor.ID {
+		if f.Holds && f.of(r.Actor.Principal) {
 			return fault.New(fault.RecoveryHold, "your write of %s to the state %s was refused and kept as %s; it tells of objects that the state does not know",
 				f.CreatedAt.Format(time.RFC3339), r.Ref.Name, f.ID).
 				WithNext("see it with: kl recover show %s --state %s; then merge, push or discard it", f.ID, r.Ref.Name).
