@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,8 +21,12 @@ func (f *addressFlag) String() string {
 	return *f.resource
 }
 
-// Set takes either.
+// Set takes either. An empty one is most often a variable of a script that is not
+// set, and would mean all of the state.
 func (f *addressFlag) Set(v string) error {
+	if v == "" {
+		return errors.New("it is empty; leave it out to mean all of the state")
+	}
 	if strings.HasPrefix(v, "http://") || strings.HasPrefix(v, "https://") {
 		*f.server = v
 	} else {

@@ -1,9 +1,13 @@
 package cli
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -94,7 +98,10 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 		r.opts = append(r.opts, optionsOf(targetArgs(scope))...)
 	}
 	opts, approve := take(r.opts, "auto-approve")
-	opts, saved := take(opts, "")
+	opts, saved, err := takeOperand(cmd, opts)
+	if err != nil {
+		return err
+	}
 	yes := f.yes || approve.on()
 	if _, out := take(opts, "out"); out != nil {
 		return usage(cmd, "kl apply keeps no plan").WithNext("kl plan -out=FILE; then: kl apply FILE")
@@ -110,16 +117,23 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 			return err
 		}
 		v, err = r.judge(ctx, file)
+		r.values = true // what was given here is meant for this apply: terraform judges it
 	}
 	if err != nil {
 		return err
 	}
-	if !a.asJSON {
-		if err := r.show(v); err != nil {
-			return err
-		}
+	if a.asJSON {
+		return errors.Join(r.applyPlan(ctx, v, scope, opts, file, yes), a.printJSON(v))
 	}
-	err = v.err()
+	if err := r.show(v); err != nil {
+		return err
+	}
+	return r.applyPlan(ctx, v, scope, opts, file, yes)
+}
+
+// applyPlan applies the plan in file if its verdict and the user allow it.
+func (r *tfRun) applyPlan(ctx context.Context, v *verdict, scope *terraform.Scope, opts []option, file string, yes bool) error {
+	err := v.err()
 	if err == nil && scope != nil {
 		err = r.nothingOutside(scope)
 	}
@@ -131,26 +145,52 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 			return err
 		}
 	}
-	code, err := r.run(ctx, r.command, applyArgs(opts, file)...)
+	code, err := r.run(ctx, r.command, r.applyArgs(opts, file)...)
 	if err == nil && code != 0 {
 		err = fmt.Errorf("%s apply ended with exit code %d", filepath.Base(r.command.Path), code)
-	}
-	if err == nil && a.asJSON {
-		err = a.printJSON(v)
 	}
 	return err
 }
 
-// applyArgs are the arguments that apply a saved plan, with those of opts that go
-// with one.
-func applyArgs(opts []option, file string) []string {
+// applyArgs are the arguments that apply the saved plan that was judged last,
+// with those of opts that go with one.
+func (r *tfRun) applyArgs(opts []option, file string) []string {
+	names := applyOptions
+	if r.values {
+		names = append(slices.Clone(names), "var", "var-file")
+	}
 	args := []string{"apply"}
-	for _, name := range applyOptions {
-		if _, o := take(opts, name); o != nil {
+	for _, o := range opts {
+		if slices.Contains(names, o.name) {
 			args = append(args, o.args...)
 		}
 	}
 	return append(args, file)
+}
+
+// hasEphemeral reports whether a plan was made with values of ephemeral
+// variables. A plan keeps no such value, so its apply needs them again;
+// before there were any, in Terraform 1.10, an apply of a saved plan took no
+// values at all. terraform show -json lists the values of all variables but
+// those (measured with Terraform 1.11).
+func hasEphemeral(shown []byte) bool {
+	var plan struct {
+		Variables     map[string]struct{} `json:"variables"`
+		Configuration struct {
+			Root struct {
+				Variables map[string]struct{} `json:"variables"`
+			} `json:"root_module"`
+		} `json:"configuration"`
+	}
+	if json.Unmarshal(shown, &plan) != nil {
+		return false
+	}
+	for name := range plan.Configuration.Root.Variables {
+		if _, kept := plan.Variables[name]; !kept {
+			return true
+		}
+	}
+	return false
 }
 
 // notApplied says that nothing was done.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -149,11 +150,16 @@ func (d *doctor) lockSettings(context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if b == nil || b.Type != "http" || d.app.flags.address != "" {
+	if b == nil || b.Type != "http" {
 		return "not known: this is no initialised directory", nil
 	}
 	get := d.app.env.Getenv // counts only where the setting is left out
-	address := cmp.Or(b.Address, get("TF_HTTP_ADDRESS"))
+	own := source{name: b.Source, address: cmp.Or(b.Address, get("TF_HTTP_ADDRESS"))}
+	t := d.target
+	if err := own.parse(); err != nil || !sameServer(own.base, t.base) || own.environment != t.environment || own.key != t.state {
+		return "not looked at: this directory is initialised for another address", nil
+	}
+	address := own.address
 	lock, unlock := cmp.Or(b.LockAddress, get("TF_HTTP_LOCK_ADDRESS")), cmp.Or(b.UnlockAddress, get("TF_HTTP_UNLOCK_ADDRESS"))
 	next := "set lock_address and unlock_address to the state's address: kl backend STATE prints the block"
 	switch {
@@ -163,10 +169,40 @@ func (d *doctor) lockSettings(context.Context) (string, error) {
 		d.warn("lock settings", next, "there is a lock_address and no unlock_address, so locks are never given back")
 	case lock != unlock || asState(lock) != asState(address):
 		d.warn("lock settings", next, "address, lock_address and unlock_address are not of the same state")
+	case d.oddMethods(b, lock, unlock):
 	default:
 		return "locks are taken and given back", nil
 	}
 	return "", nil
+}
+
+// oddMethods warns of methods that the addresses do not answer as Terraform
+// would have it. A state's own address takes those of HTTP for writes of the state.
+func (d *doctor) oddMethods(b *terraform.Backend, lock, unlock string) (odd bool) {
+	get := d.app.env.Getenv
+	for _, m := range []struct {
+		setting, method, address string
+		states, locks            []string
+	}{
+		{"update_method", cmp.Or(b.UpdateMethod, get("TF_HTTP_UPDATE_METHOD"), "POST"), "", []string{"POST", "PUT"}, nil},
+		{"lock_method", cmp.Or(b.LockMethod, get("TF_HTTP_LOCK_METHOD"), "LOCK"), lock, []string{"LOCK"}, []string{"LOCK", "POST", "PUT"}},
+		{"unlock_method", cmp.Or(b.UnlockMethod, get("TF_HTTP_UNLOCK_METHOD"), "UNLOCK"), unlock, []string{"UNLOCK"}, []string{"UNLOCK", "DELETE"}},
+	} {
+		known := m.states
+		if strings.Contains(m.address, "/locks/") {
+			known = m.locks
+		}
+		if slices.Contains(known, m.method) {
+			continue
+		}
+		odd = true
+		next := "leave " + m.setting + " out"
+		if slices.Contains(m.locks, m.method) {
+			next += ", or set lock_address and unlock_address to the same address with /locks/ for /states/"
+		}
+		d.warn("lock settings", next, "%s is %s, which that address does not take", m.setting, m.method)
+	}
+	return odd
 }
 
 // asState is a state's address in one of its two forms.
@@ -248,6 +284,10 @@ func (d *doctor) path(ctx context.Context) (string, error) {
 	t := d.target
 	if t.workspace != "" && d.who.Workspace != "" && t.workspace != d.who.Workspace {
 		return "", fault.New(fault.WorkspaceMismatch, "the credentials are of the workspace %s, and the path is of %s", d.who.Workspace, t.workspace).
+			WithNext("print the right block with: kl backend STATE")
+	}
+	if t.noState {
+		return "", fault.New(fault.MalformedPath, "the address in %s names no state: terraform finds none there and would make everything anew", t.address).
 			WithNext("print the right block with: kl backend STATE")
 	}
 	if t.state == "" {

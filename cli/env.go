@@ -123,7 +123,7 @@ func (f *envFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.mode, "lock-mode", "", "exclusive (one apply at a time) or optimistic (several, their changes are merged)")
 	fs.BoolVar(&f.hold, "recovery-hold", true, "hold an apply back while a refused write of its credentials is open")
 	fs.DurationVar(&f.ttl, "lock-idle-ttl", 0, "release locks from whose holder nothing came for that long, such as 2h; 0 for never")
-	fs.StringVar(&f.newest, "max-terraform-version", "", "newest Terraform version that may lock; empty for any")
+	fs.StringVar(&f.newest, "max-terraform-version", "", "newest Terraform version that may lock, such as 1.11.4, or 1.11 for all of it; empty for any")
 	fs.Int64Var(&f.last, "keep-last", 0, "versions of a state to keep, the newest; 0 for no such rule")
 	fs.Int64Var(&f.lastDays, "keep-days", 0, "days back to which every version of a state is kept; 0 for no such rule; without either rule all are kept")
 	fs.Int64Var(&f.keepLast, "refused-keep-last", 0, "refused writes to keep, the newest; 0 for all")

@@ -124,7 +124,7 @@ func (r *tfRun) judge(ctx context.Context, file string) (*verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.shown = b
+	r.shown, r.values = b, hasEphemeral(b)
 	v := &verdict{}
 	if v.Plan, err = tfstate.CountPlan(bytes.NewReader(b)); err != nil {
 		return nil, err

@@ -1,13 +1,16 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -159,6 +162,9 @@ one.`,
 					return err
 				}
 			}
+			if counts.Errored {
+				a.note("warning: planning failed, so the plan tells of a part of the changes only, and terraform does not apply it")
+			}
 			t, err := a.forState(cmd.Context(), first(args))
 			if err != nil {
 				return err
@@ -199,14 +205,14 @@ func (a *app) countPlan(ctx context.Context, f terraformFlags, file string) (*tf
 			return nil, bad(err)
 		}
 		defer func() { _ = h.Close() }()
-		var begin [1]byte
-		if _, err := io.ReadFull(h, begin[:]); err != nil {
+		saved, err := isSavedPlan(h)
+		if err != nil {
 			return nil, bad(err)
 		}
 		if _, err := h.Seek(0, io.SeekStart); err != nil {
 			return nil, bad(err)
 		}
-		if r = h; begin[0] != '{' { // a saved plan is a zip file
+		if r = h; saved {
 			bin, err := terraform.Find(f.bin, a.env.Getenv)
 			if err != nil {
 				return nil, err
@@ -226,6 +232,24 @@ func (a *app) countPlan(ctx context.Context, f terraformFlags, file string) (*tf
 	p, err := tfstate.CountPlan(r)
 	return &p, err
 }
+
+// isSavedPlan reports whether a file is for the client to read: a zip file, or
+// the object in which OpenTofu puts what it has encrypted. The JSON of a plan is
+// neither.
+func isSavedPlan(r io.Reader) (bool, error) {
+	text := bufio.NewReader(r)
+	begin, err := text.Peek(1)
+	if err != nil || begin[0] != '{' {
+		return true, err
+	}
+	d := json.NewDecoder(io.LimitReader(text, maxEnvelope))
+	_, _ = d.Token() // the brace
+	name, err := d.Token()
+	return err == nil && slices.Contains([]any{"meta", "encrypted_data", "encryption_version"}, any(name)), nil
+}
+
+// maxEnvelope bounds what is read of a file to tell what it is.
+const maxEnvelope = 64 << 10
 
 // printVerdict prints what a check has found; warnings go to standard error.
 func (a *app) printVerdict(state string, q wire.QuotaCheck) error {
@@ -262,7 +286,7 @@ func verdictText(state string, q wire.QuotaCheck) string {
 			limits = fmt.Sprintf("soft limit %d", u.SoftLimit)
 		}
 		meaning := map[string]string{"ok": "ok", "soft": "above a limit, and allowed", "hard": "above the hard limit"}[u.Status]
-		return fmt.Sprintf("quota of %s: %s now, %d afterwards (%+d); %s: %s\n", what, plural(u.Current, "resource instance", "resource instances"), projected, q.Delta, limits, cmp.Or(meaning, u.Status))
+		return fmt.Sprintf("quota of %s: %s now, %d afterwards (%+d); %s: %s\n", what, plural(u.Current, "resource instance", "resource instances"), projected, projected-u.Current, limits, cmp.Or(meaning, u.Status))
 	}
 	return line("the state "+state, q.State) + line("its environment", q.Environment)
 }

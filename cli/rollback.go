@@ -91,8 +91,8 @@ func (a *app) printRollback(state string, r wire.Rollback) error {
 	if n := r.Counts.Outputs; n > 0 {
 		c.line("", "  and %s", plural(int64(n), "output differs", "outputs differ"))
 	}
-	c.dependents(fmt.Sprintf("Stays as it is, and depends on what %s:", tense(r.DryRun, "would change or go", "changed or went")), r.Dependents)
-	c.dependents("Comes back or changes, and depends on what is not there:", r.Missing)
+	c.dependents(fmt.Sprintf("Stays as it is, and depends on what %s:", tense(r.DryRun, "would change or go", "changed or went")), r.Dependents, r.Truncated)
+	c.dependents("Comes back or changes, and depends on what is not there:", r.Missing, r.Truncated)
 	if err := a.printCanvas(c); err != nil {
 		return err
 	}
@@ -112,7 +112,8 @@ func tense(would bool, conditional, past string) string {
 	return past
 }
 
-func (c *canvas) dependents(head string, list []wire.Dependent) {
+// dependents adds a list; cut says that the server may not have listed all.
+func (c *canvas) dependents(head string, list []wire.Dependent, cut bool) {
 	if len(list) == 0 {
 		return
 	}
@@ -120,7 +121,9 @@ func (c *canvas) dependents(head string, list []wire.Dependent) {
 	for _, d := range list[:min(len(list), maxShown)] {
 		c.line("", "  ! %s, on %s", d.Address, d.DependsOn)
 	}
-	if more := len(list) - maxShown; more > 0 {
+	if more := len(list) - maxShown; more > 0 && cut {
+		c.line("", "  and at least %d more", more)
+	} else if more > 0 {
 		c.line("", "  and %d more", more)
 	}
 }

@@ -292,7 +292,11 @@ func (a *app) stateRestoreCmd() *cobra.Command {
 		Short:   "Bring a state back from the trash or the archive",
 		Example: "  kl state restore demo",
 	}, "%s is active again", func(ctx context.Context, t *target) (any, error) {
-		return t.RestoreState(ctx, t.environment, t.state)
+		st, err := t.RestoreState(ctx, t.environment, t.state)
+		for _, w := range st.QuotaWarnings {
+			a.note("warning: %s", w)
+		}
+		return st, err
 	})
 }
 

@@ -38,7 +38,8 @@ func (a *app) passing(cmd *cobra.Command, run func(cmd *cobra.Command, theirs []
 		if err := cmd.ParseFlags(ours); err != nil {
 			return usage(cmd, "%s", err)
 		}
-		if help, err := cmd.Flags().GetBool("help"); help || err != nil {
+		help, err := cmd.Flags().GetBool("help")
+		if _, theirHelp := take(optionsOf(theirs), "help"); help || theirHelp.on() || err != nil {
 			return errors.Join(err, cmd.Help())
 		}
 		if err := a.bind(cmd); err != nil {
@@ -124,6 +125,21 @@ func take(opts []option, names ...string) (rest []option, last *option) {
 	return rest, last
 }
 
+// takeOperand removes the operand, nil when there is none. Terraform takes one.
+func takeOperand(cmd *cobra.Command, opts []option) (rest []option, operand *option, err error) {
+	for _, o := range opts {
+		if o.name == "" && operand != nil {
+			return nil, nil, usage(cmd, "%s takes one PLAN, and %q is a second one", cmd.CommandPath(), o.value)
+		}
+		if o.name == "" {
+			operand = &o
+			continue
+		}
+		rest = append(rest, o)
+	}
+	return rest, operand, nil
+}
+
 // on reports whether a switch was given and not turned off.
 func (o *option) on() bool { return o != nil && o.value != "false" && o.value != "0" }
 
@@ -147,7 +163,10 @@ type tfRun struct {
 	before  string   // id of the last refused request before the run
 	tmp     string   // a directory for the plan, which holds secrets
 	shown   []byte   // JSON of the plan that was judged last
-	close   func()
+	// values says that -var and -var-file go with the apply of the plan that was
+	// judged last.
+	values bool
+	close  func()
 	// confirms says that a question will follow the plan. What comes through a
 	// pipe is its answer: a client takes more of a pipe than it needs, and the
 	// rest is lost.

@@ -82,6 +82,12 @@ func TestQuotaBoundary(t *testing.T) {
 
 	// one above: known before anything is built, and refused to those who do not ask
 	w.wantKL(4, []string{"plan", "-no-color", n(4)}, "Plan: 1 to add", "kl: the state app would have 4 resource instances, 1 above the hard limit of 3; now it has 3")
+	var v struct {
+		Quota *wire.QuotaCheck `json:"quota"`
+	}
+	if err := json.Unmarshal([]byte(w.wantKL(4, []string{"apply", "--yes", "--json", n(4)}).stdout), &v); err != nil || v.Quota == nil || v.Quota.Status != "hard" {
+		t.Errorf("kl apply --json of what is too much: %+v, %v", v.Quota, err)
+	}
 	w.fails([]string{"apply", n(4)}, "Error saving state: HTTP error: 403", "errored.tfstate")
 	if kept := s.refused("app"); len(kept) != 1 || kept[0].Code != "state_quota" || sum(s.refusedBody("app", kept[0].ID)) != kept[0].SHA256 {
 		t.Errorf("refused writes: %+v", kept)
@@ -327,6 +333,8 @@ resource "terraform_data" "c" {
 		t.Error("the plan that was to be kept is not there")
 	}
 	w.wantKL(3, []string{"apply", "nowhere.tfplan"}, "is not the file of a saved plan")
+	w.wantKL(3, []string{"apply", "kept.tfplan", "other.tfplan"}, `kl apply takes one PLAN, and "other.tfplan" is a second one`)
+	w.wantKL(3, []string{"apply", "--orchestrated", "one.json", "other.json"}, `kl apply takes one PLAN, and "other.json" is a second one`)
 	w.wantKL(1, []string{"plan", "-no-such-option"}, "flag provided but not defined")
 	w.wantKL(3, []string{"plan", "--terraform-bin", "no-such-program"}, "cannot be run")
 
@@ -347,9 +355,32 @@ resource "terraform_data" "c" {
 	// a plan that is kept is applied without a question
 	w.wantKL(0, []string{"apply", "-no-color", "kept.tfplan"}, "2 resource instances now, 0 afterwards (-2)", "Apply complete!")
 
+	// credentials that may not even lock for a plan: the server's reason
+	var reader wire.Token
+	if err := json.Unmarshal([]byte(s.mustKL("token", "create", "reader", "--role", "read", "--json")), &reader); err != nil {
+		t.Fatal(err)
+	}
+	w.setenv("TF_HTTP_PASSWORD=" + reader.Secret)
+	w.wantKL(5, []string{"plan", "-no-color"}, "kl: the token reader has the role read, which does not allow to lock the state for a plan")
+	w.setenv("TF_HTTP_PASSWORD=" + s.boot.AutomationToken)
+
 	s.stop()
 	w.wantKL(7, []string{"plan", "-no-color"}, "kl: no answer from "+s.base)
 	s.start()
+}
+
+// The value of an ephemeral variable is in no plan, so that it goes with the
+// apply as well; other values are in the plan.
+func TestKLApplyGivesEphemeralValuesAgain(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	w := initWorkdir(t, counted+"variable \"secret\" {\n  ephemeral = true\n}\n", s.env("app"))
+	w.write("other.tfstate", otherState)
+	w.wantKL(0, []string{"apply", "-no-color", "--yes", "-var=secret=x", "-var", "n=1"}, "1 added, 0 changed, 0 destroyed")
+	w.wantKL(0, []string{"apply", "--orchestrated", "-no-color", "--yes", "-var=secret=x", "-var", "n=2"}, "1 added, 0 changed, 0 destroyed")
+	w.wantKL(0, []string{"plan", "-no-color", "-out=kept.tfplan", "-var=secret=x", n(3)})
+	w.wantKL(1, []string{"apply", "-no-color", "kept.tfplan", "-var=secret=x", n(4)}, "Can't change variable when applying a saved plan")
+	w.wantKL(0, []string{"apply", "-no-color", "kept.tfplan", "-var=secret=x"}, "1 added, 0 changed, 0 destroyed")
 }
 
 // runShell runs a line of shell with kl in $KL.

@@ -41,6 +41,9 @@ func (s *Server) admit(c echo.Context, cl *call, rt Route) error {
 		return nil
 	}
 	cl.workspace, cl.environment = c.Param("ws"), c.Param("env")
+	if name := c.Param("state"); validName(name) {
+		cl.state = name // what is refused below is remembered with the state that was meant
+	}
 	user, basic, err := s.authenticate(c, cl, rt)
 	if err != nil {
 		return s.keepEnded(c, cl, rt, err)

@@ -180,11 +180,50 @@ func notJSON(err error) error {
 	case errors.As(err, &syntax):
 		return f.With("offset", syntax.Offset)
 	case errors.As(err, &kind) && kind.Field != "":
-		return fault.New(fault.ParameterInvalid, "the member %s must not be a %s", kind.Field, kind.Value).With("offset", kind.Offset)
+		return fault.New(fault.ParameterInvalid, "the member %s takes %s, not %s", memberPath(kind.Field), taken(kind.Type), given(kind.Value)).With("offset", kind.Offset)
 	case err != nil && kind == nil:
 		return fault.New(fault.ParameterInvalid, "the body has a value that is not valid: %v", err)
 	}
 	return f
+}
+
+// memberPath is where a value stands in the body. The decoder also names the Go
+// structs whose members stand in that of another, which begin with a capital.
+func memberPath(field string) string {
+	steps := slices.DeleteFunc(strings.Split(field, "."), func(s string) bool { return s != "" && s[0] >= 'A' && s[0] <= 'Z' })
+	return strings.Join(steps, ".")
+}
+
+// taken puts into words what a member is for.
+func taken(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	default:
+		return "a " + t.Kind().String()
+	}
+}
+
+// given puts into words what came instead.
+func given(value string) string {
+	switch value {
+	case "array":
+		return "a list"
+	case "object":
+		return "an object"
+	case "bool":
+		return "true or false"
+	}
+	if n, ok := strings.CutPrefix(value, "number "); ok {
+		return short(n)
+	}
+	return "a " + value
 }
 
 // objectType is the struct that a member is read into, if it is one; what reads

@@ -100,6 +100,7 @@ func (s *Server) rollback(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	warn(c, out.QuotaWarnings)
 	return answer(c, out)
 }
 

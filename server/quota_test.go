@@ -45,8 +45,14 @@ func TestQuotaOnTheWire(t *testing.T) {
 	}
 	var why wire.Request
 	s.Do(as, "GET", s.URL+"/v1/requests/"+p.RequestID, nil).Into(t, &why)
-	if story := strings.Join(why.Story, "\n"); !strings.Contains(story, "above the hard limit of") || !strings.Contains(story, "kl recover merge") {
+	story := strings.Join(why.Story, "\n")
+	if first, then, ok := strings.Cut(story, "First: ask who manages the environment for: kl quota set"); !ok || !strings.Contains(first, "above the hard limit of") || !strings.Contains(then, "kl recover merge") {
 		t.Errorf("the story:\n%s", story)
+	}
+	want(t, "discard", s.Do(as, "DELETE", s.APIURL("app", "/refused/"+fmt.Sprint(p.Extra["refused_write"])), nil), 204)
+	s.Do(as, "GET", s.URL+"/v1/requests/"+p.RequestID, nil).Into(t, &why)
+	if story := strings.Join(why.Story, "\n"); !strings.Contains(story, "which is discarded by now") || strings.Contains(story, "kl quota set") {
+		t.Errorf("the story of what is settled:\n%s", story)
 	}
 
 	var q wire.Quota
@@ -72,6 +78,83 @@ func TestQuotaOnTheWire(t *testing.T) {
 			t.Errorf("%s: got %d %s", body, a.Status, a.Body)
 		}
 	}
+}
+
+// What a body has of another type is told by the member's name on the wire.
+func TestLimitsOfAnotherType(t *testing.T) {
+	s := kltest.Start(t)
+	for body, want := range map[string]string{
+		`{"state_hard_limit":"5"}`:  "the member state_hard_limit takes a whole number, not a string",
+		`{"state_hard_limit":1.5}`:  "the member state_hard_limit takes a whole number, not 1.5",
+		`{"state_soft_limit":[]}`:   "the member state_soft_limit takes a whole number, not a list",
+		`{"recovery_hold":{"a":1}}`: "the member recovery_hold takes true or false, not an object",
+		`{"slug":true}`:             "the member slug takes a string, not true or false",
+	} {
+		a := s.Do(s.Operator(), "PATCH", s.URL+"/v1/environments/"+s.Bootstrap.EnvPublicID, []byte(body))
+		if p := a.Problem(); a.Status != 400 || p.Detail != want {
+			t.Errorf("%s: got %d %s", body, a.Status, a.Body)
+		}
+	}
+}
+
+// Versions are not all that makes an environment grow: what comes back does, and
+// what is rolled back is a version like any other.
+func TestSoftLimitOfWhatComesBack(t *testing.T) {
+	s, st := seeded(t)
+	as, n := s.Automation(), int64(st.Managed())
+	for _, f := range []func(string){st.Add, st.Remove} {
+		f("null_resource.more")
+		st.SetSerial(st.Serial() + 1)
+		want(t, "write", s.Do(as, "POST", s.StateURL("app"), st.Bytes()), 200)
+	}
+	limits(t, s, fmt.Sprintf(`{"environment_soft_limit":%d}`, n))
+	soft := func(what string, a *kltest.Answer) {
+		t.Helper()
+		if want(t, what, a, 200); !strings.Contains(a.Header.Get(wire.HeaderQuotaWarning), fmt.Sprintf("has %d resource instances, above the soft limit of %d", n+1, n)) {
+			t.Errorf("%s: header %q", what, a.Header.Get(wire.HeaderQuotaWarning))
+		}
+	}
+	soft("roll back", s.Do(as, "POST", s.APIURL("app", "/rollback"), []byte(`{"to":"2"}`)))
+	want(t, "archive", s.Do(as, "POST", s.APIURL("app", "/archive"), nil), 200)
+	soft("restore", s.Do(as, "POST", s.APIURL("app", "/restore"), nil))
+	var events wire.List[wire.Event]
+	s.Do(s.Operator(), "GET", s.URL+"/v1/events?state=app&class=quota", nil).Into(t, &events)
+	if len(events.Items) != 2 || events.Items[1].Kind != "quota_soft_exceeded" || events.Items[1].Detail["dimension"] != "environment" {
+		t.Errorf("events: %+v", events.Items)
+	}
+}
+
+// A request that the role does not allow is remembered with the state that was
+// meant: kl plan tells by it why the client has failed.
+func TestRefusedRoleNamesTheState(t *testing.T) {
+	s, _ := seeded(t)
+	_, reader := token(t, s, `{"name":"reader","role":"read"}`)
+	refused(t, "lock", s.Do(reader, "LOCK", s.StateURL("app"), kltest.LockBody("l", "OperationTypePlan")), 403, fault.RoleTooLow)
+	var why wire.Request
+	s.Do(reader, "GET", s.URL+"/v1/requests/last", nil).Into(t, &why)
+	if why.State != "app" || why.Environment != s.Bootstrap.EnvPublicID || !strings.Contains(strings.Join(why.Story, " "), "reader tried to lock the state app") {
+		t.Errorf("remembered as %+v", why)
+	}
+}
+
+// A check answers for the write that would follow: in a suspended workspace
+// there is none. And what a state does not have it cannot give back.
+func TestCheckOfWhatCannotBe(t *testing.T) {
+	s, st := seeded(t)
+	as, n := s.Automation(), int64(st.Managed())
+	want(t, "another", s.Do(as, "POST", s.StateURL("other"), kltest.NewState(2, 2).Bytes()), 200)
+	var before, check wire.QuotaCheck
+	s.Do(as, "POST", s.APIURL("other", "/quota/check"), []byte(`{"delta":0}`)).Into(t, &before)
+	s.Do(as, "POST", s.APIURL("other", "/quota/check"), []byte(`{"delta":-1000}`)).Into(t, &check)
+	if check.Projected != 0 || *check.Environment.Projected != n || check.Delta != -1000 || *check.State.Delta != -before.Projected || *check.Environment.Delta != -before.Projected {
+		t.Errorf("without the other state the environment has %d, want %d", *check.Environment.Projected, n)
+	}
+	if *before.Environment.Projected != n+before.Projected {
+		t.Errorf("before: %+v", before)
+	}
+	want(t, "suspend", s.Do(s.Operator(), "POST", s.URL+"/v1/workspaces/"+s.Bootstrap.WorkspaceID+"/suspend", []byte(`{"reason":"bills"}`)), 200)
+	refused(t, "check", s.Do(as, "POST", s.APIURL("other", "/quota/check"), []byte(`{"delta":1}`)), 403, fault.WorkspaceSuspended)
+	want(t, "what there is", s.Do(as, "GET", s.APIURL("other", "/quota"), nil), 200)
 }
 
 const aPlan = `{"format_version":"1.2","resource_changes":[{"mode":"managed","change":{"actions":["create"]}},{"mode":"data","change":{"actions":["read"]}}]}`

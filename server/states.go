@@ -87,6 +87,10 @@ func (s *Server) postState(c echo.Context) error {
 	// if the client does not wait for the answer
 	ctx := context.WithoutCancel(c.Request().Context())
 	done, err := s.store.Write(ctx, store.WriteRequest{Ref: cl.ref(), Actor: cl.actor(), LockID: id, Run: cl.runID, Body: body})
+	if fault.Is(err, fault.BodyInvalid) && cl.runID == "" && isLockInfo(body) {
+		return fault.New(fault.BodyInvalid, "the body is no state; it looks like the taking of a lock").
+			WithNext(`set lock_address to the same address with /locks/ for /states/: %s`, wire.LockPath(cl.workspace, cl.environment, cl.state))
+	}
 	if err != nil {
 		return err
 	}
@@ -98,6 +102,16 @@ func (s *Server) postState(c echo.Context) error {
 	}
 	warn(c, done.Warnings)
 	return c.NoContent(http.StatusOK)
+}
+
+// isLockInfo reports whether a body is what clients send to take a lock: with
+// lock_method = "POST" and the state's own address each lock comes as a write.
+func isLockInfo(b *store.Body) bool {
+	if b.Len() > maxLockBody {
+		return false
+	}
+	info, err := parseLockInfo(b.Bytes())
+	return err == nil && info.ID != "" && info.Operation != ""
 }
 
 // queryLockID is the lock that a write names by ?ID=.
@@ -188,6 +202,7 @@ func (s *Server) restoreState(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	warn(c, st.QuotaWarnings)
 	return answer(c, st)
 }
 

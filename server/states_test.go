@@ -135,6 +135,23 @@ func TestDeleteThatWasMeantAsUnlock(t *testing.T) {
 	}
 }
 
+// TestPostThatWasMeantAsLock: lock_method = "POST" with the state's own address.
+func TestPostThatWasMeantAsLock(t *testing.T) {
+	s, _ := seeded(t)
+	before := picture(t, s, "app")
+	p := refused(t, "LockInfo", s.Do(s.Automation(), "POST", s.StateURL("app"), kltest.LockBody("l1", apply)), 400, fault.BodyInvalid)
+	if !strings.Contains(p.NextStep, wire.LockPath(s.Bootstrap.WorkspaceID, s.Bootstrap.EnvPublicID, "app")) {
+		t.Errorf("next step %q", p.NextStep)
+	}
+	p = refused(t, "neither", s.Do(s.Automation(), "POST", s.StateURL("app"), []byte(`{"ID":"x"}`)), 400, fault.BodyInvalid)
+	if strings.Contains(p.NextStep, "lock") {
+		t.Errorf("next step %q", p.NextStep)
+	}
+	if after := picture(t, s, "app"); after != before {
+		t.Errorf("changed from %s to %s", before, after)
+	}
+}
+
 // TestBigStateThenUnlock: the release that follows a large upload at once.
 func TestBigStateThenUnlock(t *testing.T) {
 	if testing.Short() {

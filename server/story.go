@@ -162,22 +162,34 @@ func whereabouts(r wire.Request, kept *wire.Refused) []string {
 
 // nextSteps says what to type.
 func nextSteps(r wire.Request, kept *wire.Refused) []string {
-	if kept == nil || kept.Status != "open" {
+	if kept == nil {
 		return []string{"Next: " + r.NextStep}
 	}
+	if kept.Status != "open" {
+		return []string{"Next: plan again."}
+	}
 	at := " " + kept.ID + " --state " + r.State
-	lines := []string{
-		"Next, one of:",
-		"  kl recover merge" + at + " --dry-run",
-		"      shows what would come back, what overlaps and what is newer in the state",
-		"  kl recover merge" + at + " --take disjoint",
-		"      brings back what nobody else has changed, and leaves the rest as it is stored",
-		"  kl recover discard" + at,
-		"      gives it up",
-	}
+	var lines []string
 	if c := fault.Class(r.Class); c != fault.Conflict && c != fault.Lock {
-		lines = append(lines, "Before that: "+r.NextStep)
+		lines = append(lines, "First: "+r.NextStep)
 	}
+	lines = append(lines,
+		"Next, one of:",
+		"  kl recover merge"+at+" --dry-run",
+		"      shows what would come back, what overlaps and what is newer in the state",
+	)
+	if r.Code == string(fault.DependencyConflict) {
+		lines = append(lines,
+			"  kl recover merge"+at+" --take mine",
+			"      brings in all that exists, also what depends on what is gone",
+		)
+	}
+	lines = append(lines,
+		"  kl recover merge"+at+" --take disjoint",
+		"      brings back what nobody else has changed, and leaves the rest as it is stored",
+		"  kl recover discard"+at,
+		"      gives it up",
+	)
 	return append(lines, "Then plan again.")
 }
 

@@ -175,9 +175,17 @@ func TestCompact(t *testing.T) {
 	if err := f.s.Close(); err != nil {
 		t.Fatal(err)
 	}
+	// a disk that is nearly full has room for what is left, if not for a second file
+	room, err := store.RoomToCompact(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	c, err := store.Compact(context.Background(), f.path)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if room < c.After/2 || room > 2*c.After || 2*room > c.Before {
+		t.Errorf("compacting from %d to %d asks for %d", c.Before, c.After, room)
 	}
 	fi, err := os.Stat(f.path)
 	if err != nil {

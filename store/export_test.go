@@ -43,3 +43,12 @@ func (s *Store) OpenTransactions() int { return s.db.Stats().OpenTxN }
 
 // DropEvents drops all but the newest events.
 func (s *Store) DropEvents(keep uint64) { s.dropEvents(keep) }
+
+// RoomToCompact is how many bytes Compact wants the disk of a file to have.
+func RoomToCompact(path string) (int64, error) {
+	s, err := Open(Options{Path: path, ReadOnly: true})
+	if err != nil {
+		return 0, err
+	}
+	return s.inUse, s.Close()
+}

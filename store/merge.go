@@ -175,7 +175,8 @@ func (s *Store) mergeWrite(ctx context.Context, ref Ref, p *plan, v *view, choos
 		})
 	}
 	if errors.Is(err, errUnlisted) || p.opaque || p.rec.Opaque {
-		return nil, fault.New(fault.SerialConflict, "the state %s has moved on, and what is stored now cannot be merged with", ref.Name), nil
+		return nil, fault.New(fault.SerialConflict, "the state %s has moved on, and what is stored now cannot be merged with", ref.Name).
+			WithNext("plan again; what was sent is kept: kl recover list --state %s", ref.Name), nil
 	}
 	if err != nil {
 		return nil, nil, err
@@ -228,7 +229,8 @@ func (s *Store) mergeWrite(ctx context.Context, ref Ref, p *plan, v *view, choos
 	}
 	err = s.buildMerged(ctx, p, m, verdicts)
 	if errors.Is(err, merge.ErrCannot) {
-		return nil, fault.Wrap(fault.SerialConflict, err, "the state %s has moved on, and this document has a form that cannot be merged", ref.Name).With("kind", "serial"), nil
+		return nil, fault.Wrap(fault.SerialConflict, err, "the state %s has moved on, and this document has a form that cannot be merged", ref.Name).
+			WithNext("plan again; what was sent is kept: kl recover list --state %s", ref.Name).With("kind", "serial"), nil
 	}
 	return m, nil, err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"math/bits"
 )
 
 // What bbolt 1.4 and later write (its internal/common/page.go and meta.go):
@@ -43,6 +44,14 @@ type pageCheck struct {
 	// oneRoot says that nothing is wrong but one of the two copies of the root.
 	oneRoot bool
 	badCopy bool
+}
+
+// inUse is how many bytes the pages that were reached take.
+func (c *pageCheck) inUse() (n int64) {
+	for _, word := range c.seen {
+		n += int64(bits.OnesCount64(word))
+	}
+	return n * c.pageSize
 }
 
 // meta is a copy of the root.

@@ -278,52 +278,61 @@ func replacing(cs []change) []string {
 }
 
 // noteQuota warns of what a stored write exceeds: the sentences are for its
-// answer, and there is an event when a count that is above a soft limit grows.
+// answer.
 func (s *Store) noteQuota(tx *bbolt.Tx, w *writing, uses quota.Uses) error {
-	env, _, err := s.envs.get(tx, bEnvironment, []byte(w.r.Ref.Environment))
+	warnings, err := s.noteUses(tx, w.r.Ref, w.r.Actor, uses, w.out.Version, w.out.Serial)
+	w.out.Warnings = append(w.out.Warnings, warnings...)
+	return err
+}
+
+// noteUses returns the sentences about the limits that are exceeded. There is an
+// event when a count that is above a soft limit grows.
+func (s *Store) noteUses(tx *bbolt.Tx, ref Ref, by Actor, uses quota.Uses, version, serial uint64) ([]string, error) {
+	env, _, err := s.envs.get(tx, bEnvironment, []byte(ref.Environment))
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var warnings []string
 	for _, u := range uses {
 		if u.Use.Status() == quota.OK {
 			continue
 		}
-		text := warning(w.r.Ref, env, u.Dimension, u.Use)
-		w.out.Warnings = append(w.out.Warnings, text)
+		text := warning(ref, env, u.Dimension, u.Use)
+		warnings = append(warnings, text)
 		if u.Use.Resulting <= u.Use.Current {
 			continue
 		}
 		err := s.event(tx, wire.Event{
-			Kind: "quota_soft_exceeded", Class: string(fault.Quota), Principal: w.r.Actor.Display(), Environment: w.r.Ref.Environment, State: w.r.Ref.Name,
-			Version: w.out.Version, Serial: w.out.Serial, RequestID: w.r.Actor.RequestID,
+			Kind: "quota_soft_exceeded", Class: string(fault.Quota), Principal: by.Display(), Environment: ref.Environment, State: ref.Name,
+			Version: version, Serial: serial, RequestID: by.RequestID,
 			Detail: map[string]any{
 				"dimension": string(u.Dimension), "current_count": u.Use.Current, "resulting_count": u.Use.Resulting,
 				"soft_limit": u.Use.Soft, "hard_limit": u.Use.Hard, "warning": text,
 			},
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return warnings, nil
 }
 
 // roomFor refuses to bring back a state whose instances the environment has no
-// room for. Code: environment_quota.
-func (s *Store) roomFor(tx *bbolt.Tx, ref Ref, more int64) error {
+// room for. The uses that come back are for noteUses. Code: environment_quota.
+func (s *Store) roomFor(tx *bbolt.Tx, ref Ref, more int64) (quota.Uses, error) {
 	env, ok, err := s.envs.get(tx, bEnvironment, []byte(ref.Environment))
 	if err != nil || !ok || more <= 0 {
-		return err
+		return nil, err
 	}
 	total, err := totalOf(tx, env)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	u := quota.Use{Current: total, Resulting: total + more, Limits: quota.Limits{Soft: env.EnvironmentSoftLimit, Hard: env.EnvironmentHardLimit}}
 	if u.Status() != quota.Hard {
-		return nil
+		return quota.NewUses(quota.Use{}, u, quota.Use{}, quota.Use{}), nil
 	}
-	return quotaFault(ref, env, quota.Environment, u).
+	return nil, quotaFault(ref, env, quota.Environment, u).
 		WithNext("archive or delete another state first (kl state list), or raise the limit: kl quota set --environment-hard-limit %d", u.Resulting)
 }
 
@@ -410,7 +419,7 @@ func raise(ref Ref, r *stateRec, d quota.Dimension, n int64) string {
 
 // CheckQuota tells what a change of a state's count by delta would mean. peak
 // is by how much it may grow at most meanwhile. Codes: unknown_environment,
-// state_name_invalid, and those of the state's lifecycle.
+// state_name_invalid, workspace_suspended, state_archived, state_deleted.
 func (s *Store) CheckQuota(ctx context.Context, ref Ref, delta, peak int64) (wire.QuotaCheck, error) {
 	out := wire.QuotaCheck{Delta: delta, Warnings: []string{}}
 	err := s.view(func(tx *bbolt.Tx) error {
@@ -418,7 +427,7 @@ func (s *Store) CheckQuota(ctx context.Context, ref Ref, delta, peak int64) (wir
 		if err != nil {
 			return err
 		}
-		if err := activeState(ref, r); err != nil {
+		if err := cmp.Or(s.activeEnvironment(tx, ref.Environment), activeState(ref, r)); err != nil {
 			return err
 		}
 		env, _, err := s.envs.get(tx, bEnvironment, []byte(ref.Environment))
@@ -427,10 +436,11 @@ func (s *Store) CheckQuota(ctx context.Context, ref Ref, delta, peak int64) (wir
 		}
 		out.Quota = wireQuota(uses, r)
 		worst := quota.OK
+		fit := max(delta, -r.Managed) // a state cannot lose more than it has
 		for i, to := range []*wire.QuotaUse{&out.State, &out.Environment} {
 			d, u := uses[i].Dimension, uses[i].Use
-			u.Resulting = max(u.Current+delta, 0)
-			to.Projected, to.Status = &u.Resulting, u.Status().String()
+			u.Resulting = u.Current + fit
+			to.Projected, to.Delta, to.Status = &u.Resulting, &fit, u.Status().String()
 			worst = max(worst, u.Status())
 			switch u.Status() {
 			case quota.Hard:
@@ -449,6 +459,12 @@ func (s *Store) CheckQuota(ctx context.Context, ref Ref, delta, peak int64) (wir
 				out.Warnings = append(out.Warnings, fmt.Sprintf(
 					"while the run creates before it destroys %s may have %s for a time, above the hard limit of %d: a checkpoint that is sent then is refused",
 					holder(ref, env, d), held(d, top.Resulting), u.Hard))
+			}
+		}
+		for _, u := range uses[2:] { // by how many bytes a plan adds is not known
+			if u.Use.Hard > 0 && u.Use.Current >= u.Use.Hard && fit > 0 {
+				out.Warnings = append(out.Warnings, fmt.Sprintf("%s has %s, and the hard limit is %d: a write that makes the state larger is refused",
+					holder(ref, env, u.Dimension), held(u.Dimension, u.Use.Current), u.Use.Hard))
 			}
 		}
 		out.Projected, out.Status = *out.State.Projected, worst.String()

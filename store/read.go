@@ -420,7 +420,7 @@ func resolve(tx *bbolt.Tx, sid uint64, rec *stateRec, ref string) (uint64, error
 			return 0, bad()
 		}
 		if n >= uint64(rec.Versions) {
-			return 0, none()
+			return 0, fault.New(fault.NotFound, "the state %s has no version %s: it has %d in all", rec.Name, ref, rec.Versions).WithNext("list the versions with: kl history %s", rec.Name)
 		}
 		v := rec.Head
 		for range n {

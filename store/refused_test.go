@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"kl/fault"
@@ -148,6 +149,47 @@ func TestRecoveryHold(t *testing.T) {
 }
 
 // An accepted state push that has all objects of a refused write settles it.
+// A person whose token ran out during an apply comes back with another.
+func TestRecoveryHoldOfAUser(t *testing.T) {
+	f, st := seeded(t, store.Options{})
+	as := func(token, user string) store.Actor {
+		by := f.actor
+		by.ID, by.User = token, user
+		return by
+	}
+	lock := func(by store.Actor) error {
+		return f.s.Lock(context.Background(), store.LockRequest{Ref: f.ref("s"), Actor: by, Info: wire.LockInfo{ID: "L-" + by.ID, Operation: wire.OperationApply}})
+	}
+	lost := stray(st, 1)
+	_, err := f.writeAs(as("pat_old", "usr_ana"), "s", "", lost.Bytes())
+	refusedOf(t, err)
+	if err := lock(as("pat_new", "usr_ana")); !fault.Is(err, fault.RecoveryHold) {
+		t.Errorf("an apply of the same user with another token: %v", err)
+	}
+	ben := as("pat_ben", "usr_ben")
+	if err := lock(ben); err != nil {
+		t.Errorf("an apply of somebody else: %v", err)
+	}
+	if err := f.s.Unlock(context.Background(), store.UnlockRequest{Ref: f.ref("s"), Actor: ben, ID: "L-pat_ben"}); err != nil {
+		t.Fatal(err)
+	}
+	ana := as("pat_new", "usr_ana")
+	push := store.LockRequest{Ref: f.ref("s"), Actor: ana, Info: wire.LockInfo{ID: "P", Operation: wire.OperationPush}}
+	if err := f.s.Lock(context.Background(), push); err != nil {
+		t.Fatal(err)
+	}
+	lost.SetSerial(2)
+	if _, err := f.writeAs(ana, "s", "P", lost.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.s.Unlock(context.Background(), store.UnlockRequest{Ref: f.ref("s"), Actor: ana, ID: "P"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := lock(ana); err != nil {
+		t.Errorf("after a push that has all of it: %v", err)
+	}
+}
+
 func TestPushSettlesRefusedWrites(t *testing.T) {
 	f, st := seeded(t, store.Options{})
 	lost := stray(st, 1)
@@ -335,6 +377,61 @@ func TestQueue(t *testing.T) {
 		t.Errorf("release of a lock that never was: %v", err)
 	}
 	must(f.unlock("s", ""))
+}
+
+// Where sessions share states, who waits for the first version of one comes in
+// the moment that it is there.
+func TestFirstVersionLetsWaitersIn(t *testing.T) {
+	f := newFixture(t, store.Options{})
+	mode := "optimistic"
+	f.patch(wire.EnvironmentPatch{LockMode: &mode})
+	if err := f.lock("s", "A", wire.OperationApply); err != nil {
+		t.Fatal(err)
+	}
+	req := store.LockRequest{Ref: f.ref("s"), Actor: f.actor, Info: wire.LockInfo{ID: "B", Operation: wire.OperationApply}, Hold: time.Hour}
+	if err := f.s.Lock(context.Background(), req); !fault.Is(err, fault.Locked) {
+		t.Fatalf("beside a first write: %v", err)
+	}
+	granted := make(chan error, 1)
+	go func() { granted <- f.s.Lock(context.Background(), req) }()
+	for l := (wire.Lock{}); len(l.Queue) == 0; {
+		var err error
+		if l, err = f.s.LockState(context.Background(), f.ref("s")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st := kltest.NewState(3, 1)
+	st.SetSerial(1)
+	if _, err := f.write("s", "A", st.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-granted; err != nil {
+		t.Errorf("not let in: %v", err)
+	}
+}
+
+// What ends by itself wakes nobody: a held request looks once more before it is
+// refused.
+func TestHeldLockLooksOnceMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := seeded(t, store.Options{})
+		ttl := wire.Duration(time.Minute)
+		f.patch(wire.EnvironmentPatch{LockIdleTTL: &ttl})
+		if err := f.lock("s", "A", wire.OperationApply); err != nil {
+			t.Fatal(err)
+		}
+		req := store.LockRequest{Ref: f.ref("s"), Actor: f.actor, Info: wire.LockInfo{ID: "B", Operation: wire.OperationApply}, Hold: 2 * time.Minute}
+		if err := f.s.Lock(context.Background(), req); !fault.Is(err, fault.Locked) {
+			t.Fatalf("beside a lock that lives: %v", err)
+		}
+		start := time.Now()
+		if err := f.s.Lock(context.Background(), req); err != nil {
+			t.Errorf("a lock that became idle meanwhile: %v", err)
+		}
+		if took := time.Since(start); took < time.Minute {
+			t.Errorf("granted after %v", took)
+		}
+	})
 }
 
 // A held request gets the lock the moment it is free.

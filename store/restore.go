@@ -139,7 +139,7 @@ func (s *Store) compactInto(ctx context.Context, path string) error {
 	if err := s.view(func(tx *bbolt.Tx) error { size = tx.Size(); return nil }); err != nil {
 		return err
 	}
-	if err := roomFor(filepath.Dir(path), size); err != nil {
+	if err := roomFor(filepath.Dir(path), s.inUse); err != nil { // free pages are not written
 		return err
 	}
 	return guarded(func() error {

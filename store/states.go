@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"kl/fault"
+	"kl/quota"
 	"kl/wire"
 )
 
@@ -180,8 +181,9 @@ func (s *Store) changeState(ctx context.Context, by Actor, ref Ref, f func(tx *b
 		before := r.counted()
 		e, err := f(tx, sid, r)
 		more := r.counted() - before
+		var uses quota.Uses
 		if err == nil {
-			err = s.roomFor(tx, ref, more)
+			uses, err = s.roomFor(tx, ref, more)
 		}
 		if err != nil {
 			return err
@@ -203,7 +205,8 @@ func (s *Store) changeState(ctx context.Context, by Actor, ref Ref, f func(tx *b
 			return broken(err)
 		}
 		out = *st
-		return nil
+		out.QuotaWarnings, err = s.noteUses(tx, ref, by, uses, r.Head, r.Serial)
+		return broken(err)
 	})
 	return out, err
 }

@@ -44,6 +44,7 @@ type Store struct {
 	opt    Options
 	db     *bbolt.DB
 	damage *pageCheck // what is wrong with the structure of a file that is only read
+	inUse  int64      // bytes of the pages that were in use when the file was opened
 	commit *committer // nil when read-only
 	seed   uint64
 	bufs   bufPool
@@ -103,9 +104,15 @@ func Open(o Options) (*Store, error) {
 		bo.InitialMmapSize = int(reserve)
 	}
 	var damage *pageCheck
+	var inUse int64
 	if !fresh {
-		if damage, err = inspect(o); err != nil {
+		c, err := inspect(o)
+		if err != nil {
 			return nil, err
+		}
+		inUse = c.inUse()
+		if len(c.problems) > 0 {
+			damage = c
 		}
 	}
 	var db *bbolt.DB
@@ -121,7 +128,7 @@ func Open(o Options) (*Store, error) {
 		return nil, openError(o.Path, err)
 	}
 	s := &Store{
-		opt: o, db: db, damage: damage, lives: map[Ref]*live{}, used: map[string]time.Time{}, stop: make(chan struct{}),
+		opt: o, db: db, damage: damage, inUse: inUse, lives: map[Ref]*live{}, used: map[string]time.Time{}, stop: make(chan struct{}),
 	}
 	s.flight.room = semaphore.NewWeighted(o.BodyBytes)
 	s.cache.limit, s.cache.largest = o.CacheBytes, o.CacheLargest
@@ -177,7 +184,7 @@ func preflight(o Options) (fresh bool, err error) {
 // inspect verifies the file's pages before bbolt is given it. The lock that it
 // holds meanwhile is a shared one: no server has the file open. A file that is
 // only to be read may be damaged, if there is a root to begin from.
-func inspect(o Options) (damage *pageCheck, err error) {
+func inspect(o Options) (c *pageCheck, err error) {
 	var db *bbolt.DB
 	err = guarded(func() (err error) {
 		db, err = bbolt.Open(o.Path, 0o600, &bbolt.Options{Timeout: time.Second, ReadOnly: true})
@@ -196,11 +203,9 @@ func inspect(o Options) (damage *pageCheck, err error) {
 	if err != nil {
 		return nil, openError(o.Path, err)
 	}
-	c := checkPages(f, fi.Size())
+	c = checkPages(f, fi.Size())
 	switch {
-	case len(c.problems) == 0:
-		return nil, nil
-	case o.ReadOnly:
+	case len(c.problems) == 0, o.ReadOnly:
 		return c, nil
 	case c.oneRoot:
 		return nil, fault.New(fault.FileInvalid, "the data file %s is damaged: %s", o.Path, c.problems[0]).

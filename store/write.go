@@ -538,4 +538,7 @@ func (s *Store) remember(l *live, p *plan, sid uint64, v *versionMeta) {
 		s.codecs.add(codecKey{sid, p.rec.Dict}, p.codec)
 	}
 	s.cache.put(l, h)
+	if v.Previous == 0 || p.rec.Opaque != v.Opaque {
+		l.changed() // from now on the state may be one that sessions share
+	}
 }

@@ -29,6 +29,9 @@ type Backend struct {
 	// LockAddress and UnlockAddress are where locks are taken and given back,
 	// "" for nowhere. FromConfiguration does not tell them.
 	LockAddress, UnlockAddress string
+	// UpdateMethod, LockMethod and UnlockMethod are HTTP's, "" for those that the
+	// client chooses. FromConfiguration does not tell them.
+	UpdateMethod, LockMethod, UnlockMethod string
 	// Expressions names the settings that are there but are not literals, each
 	// with its place, such as "password (main.tf:5)". Their values are not
 	// known here.
@@ -46,6 +49,9 @@ func FromEnvironment(getenv func(string) string) *Backend {
 
 		LockAddress:   getenv("TF_HTTP_LOCK_ADDRESS"),
 		UnlockAddress: getenv("TF_HTTP_UNLOCK_ADDRESS"),
+		UpdateMethod:  getenv("TF_HTTP_UPDATE_METHOD"),
+		LockMethod:    getenv("TF_HTTP_LOCK_METHOD"),
+		UnlockMethod:  getenv("TF_HTTP_UNLOCK_METHOD"),
 	}
 	if b.Address == "" && b.Username == "" && b.Password == "" {
 		return nil
@@ -83,6 +89,10 @@ func FromInitialised(dir, dataDir string) (*Backend, error) {
 				Password *string `json:"password"`
 				Lock     *string `json:"lock_address"`
 				Unlock   *string `json:"unlock_address"`
+
+				UpdateMethod *string `json:"update_method"`
+				LockMethod   *string `json:"lock_method"`
+				UnlockMethod *string `json:"unlock_method"`
 			} `json:"config"`
 		} `json:"backend"`
 	}
@@ -107,6 +117,7 @@ func FromInitialised(dir, dataDir string) (*Backend, error) {
 		c := doc.Backend.Config
 		out.Address, out.Username, out.Password = value(c.Address), value(c.Username), value(c.Password)
 		out.LockAddress, out.UnlockAddress = value(c.Lock), value(c.Unlock)
+		out.UpdateMethod, out.LockMethod, out.UnlockMethod = value(c.UpdateMethod), value(c.LockMethod), value(c.UnlockMethod)
 	}
 	return out, nil
 }

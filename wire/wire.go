@@ -216,6 +216,9 @@ type State struct {
 	// Quota are the limits that are the state's own; nil: all are the
 	// environment's.
 	Quota *StateLimits `json:"quota,omitempty"`
+	// QuotaWarnings are sentences about soft limits that the environment exceeds
+	// since the state was brought back; in the answer to that alone.
+	QuotaWarnings []string `json:"quota_warnings,omitempty"`
 }
 
 // Version is one version of a state.
