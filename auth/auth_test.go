@@ -81,3 +81,20 @@ func TestRoles(t *testing.T) {
 		}
 	}
 }
+
+func TestRedact(t *testing.T) {
+	secret := auth.NewSecret(auth.PAT)
+	for in, want := range map[string]string{
+		"":                           "",
+		"no token kl_env_x":          "no token kl_env_x",
+		secret:                       "kl_pat_…",
+		`the state "` + secret + `"`: `the state "kl_pat_…"`,
+		secret[:40] + " " + secret:   "kl_pat_… kl_pat_…",
+		secret + "x":                 "kl_pat_…",
+		"kl_foo_" + secret[7:]:       "kl_foo_" + secret[7:],
+	} {
+		if got := auth.Redact(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"hash/crc32"
+	"regexp"
 	"strings"
 )
 
@@ -86,4 +87,16 @@ func NewRequestID() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:])
 	return "req_" + hex.EncodeToString(b[:])
+}
+
+// secretText is a secret, also one that is cut or has a character too many.
+var secretText = regexp.MustCompile(`kl_(?:env|pat|ctl)_[A-Za-z0-9]{20,}`)
+
+// Redact takes secrets out of a text, which people put where they do not belong,
+// and leaves their prefix.
+func Redact(text string) string {
+	if !strings.Contains(text, "kl_") {
+		return text
+	}
+	return secretText.ReplaceAllStringFunc(text, func(s string) string { return s[:len("kl_env_")] + "…" })
 }

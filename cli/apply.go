@@ -88,7 +88,10 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 		r.opts = append(r.opts, optionsOf(targetArgs(scope))...)
 	}
 	opts, approve := take(r.opts, "auto-approve")
-	opts, saved := take(opts, "")
+	opts, saved, err := takeOperand(cmd, opts)
+	if err != nil {
+		return err
+	}
 	yes := f.yes || approve.on()
 	if _, out := take(opts, "out"); out != nil {
 		return usage(cmd, "kl apply keeps no plan").WithNext("kl plan -out=FILE; then: kl apply FILE")

@@ -150,11 +150,16 @@ func (d *doctor) lockSettings(context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if b == nil || b.Type != "http" || d.app.flags.address != "" {
+	if b == nil || b.Type != "http" {
 		return "not known: this is no initialised directory", nil
 	}
 	get := d.app.env.Getenv // counts only where the setting is left out
-	address := cmp.Or(b.Address, get("TF_HTTP_ADDRESS"))
+	own := source{name: b.Source, address: cmp.Or(b.Address, get("TF_HTTP_ADDRESS"))}
+	t := d.target
+	if err := own.parse(); err != nil || !sameServer(own.base, t.base) || own.environment != t.environment || own.key != t.state {
+		return "not looked at: this directory is initialised for another address", nil
+	}
+	address := own.address
 	lock, unlock := cmp.Or(b.LockAddress, get("TF_HTTP_LOCK_ADDRESS")), cmp.Or(b.UnlockAddress, get("TF_HTTP_UNLOCK_ADDRESS"))
 	next := "set lock_address and unlock_address to the state's address: kl backend STATE prints the block"
 	switch {
@@ -279,6 +284,10 @@ func (d *doctor) path(ctx context.Context) (string, error) {
 	t := d.target
 	if t.workspace != "" && d.who.Workspace != "" && t.workspace != d.who.Workspace {
 		return "", fault.New(fault.WorkspaceMismatch, "the credentials are of the workspace %s, and the path is of %s", d.who.Workspace, t.workspace).
+			WithNext("print the right block with: kl backend STATE")
+	}
+	if t.noState {
+		return "", fault.New(fault.MalformedPath, "the address in %s names no state: terraform finds none there and would make everything anew", t.address).
 			WithNext("print the right block with: kl backend STATE")
 	}
 	if t.state == "" {

@@ -103,7 +103,10 @@ func (a *app) applyInRun(cmd *cobra.Command, f applyFlags, theirs []string) (err
 // takeSpec reads the spec, if one is named, and makes its scope and options
 // those of the command.
 func takeSpec(cmd *cobra.Command, s *scopeFlags, theirs []string) (*spec, []string, error) {
-	opts, operand := take(optionsOf(theirs), "")
+	opts, operand, err := takeOperand(cmd, optionsOf(theirs))
+	if err != nil {
+		return nil, nil, err
+	}
 	var files []string
 	if operand != nil {
 		files = append(files, operand.value)

@@ -286,7 +286,7 @@ func verdictText(state string, q wire.QuotaCheck) string {
 			limits = fmt.Sprintf("soft limit %d", u.SoftLimit)
 		}
 		meaning := map[string]string{"ok": "ok", "soft": "above a limit, and allowed", "hard": "above the hard limit"}[u.Status]
-		return fmt.Sprintf("quota of %s: %s now, %d afterwards (%+d); %s: %s\n", what, plural(u.Current, "resource instance", "resource instances"), projected, q.Delta, limits, cmp.Or(meaning, u.Status))
+		return fmt.Sprintf("quota of %s: %s now, %d afterwards (%+d); %s: %s\n", what, plural(u.Current, "resource instance", "resource instances"), projected, projected-u.Current, limits, cmp.Or(meaning, u.Status))
 	}
 	return line("the state "+state, q.State) + line("its environment", q.Environment)
 }

@@ -125,6 +125,21 @@ func take(opts []option, names ...string) (rest []option, last *option) {
 	return rest, last
 }
 
+// takeOperand removes the operand, nil when there is none. Terraform takes one.
+func takeOperand(cmd *cobra.Command, opts []option) (rest []option, operand *option, err error) {
+	for _, o := range opts {
+		if o.name == "" && operand != nil {
+			return nil, nil, usage(cmd, "%s takes one PLAN, and %q is a second one", cmd.CommandPath(), o.value)
+		}
+		if o.name == "" {
+			operand = &o
+			continue
+		}
+		rest = append(rest, o)
+	}
+	return rest, operand, nil
+}
+
 // on reports whether a switch was given and not turned off.
 func (o *option) on() bool { return o != nil && o.value != "false" && o.value != "0" }
 

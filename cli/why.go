@@ -25,7 +25,7 @@ this command uses, which in a Terraform directory are Terraform's.`,
 		Example: "  kl why req_0123456789abcdef\n  kl why --last",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if last == (len(args) == 1) {
+			if last == (first(args) != "") {
 				return usage(cmd, "%s: give a REQUEST_ID or --last (usage: %s)", cmd.CommandPath(), cmd.UseLine())
 			}
 			t, err := a.resolve("")

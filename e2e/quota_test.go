@@ -333,6 +333,8 @@ resource "terraform_data" "c" {
 		t.Error("the plan that was to be kept is not there")
 	}
 	w.wantKL(3, []string{"apply", "nowhere.tfplan"}, "is not the file of a saved plan")
+	w.wantKL(3, []string{"apply", "kept.tfplan", "other.tfplan"}, `kl apply takes one PLAN, and "other.tfplan" is a second one`)
+	w.wantKL(3, []string{"apply", "--orchestrated", "one.json", "other.json"}, `kl apply takes one PLAN, and "other.json" is a second one`)
 	w.wantKL(1, []string{"plan", "-no-such-option"}, "flag provided but not defined")
 	w.wantKL(3, []string{"plan", "--terraform-bin", "no-such-program"}, "cannot be run")
 

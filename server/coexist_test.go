@@ -322,6 +322,11 @@ func TestMergeRefusedThatDependsOnWhatIsGone(t *testing.T) {
 				st.Depend("aws_instance.ben", "aws_vpc.net")
 			})), 409, fault.DependencyConflict)
 			id, _ := f.Extra["refused_write"].(string)
+			var why wire.Request
+			s.Do(ben, "GET", s.URL+"/v1/requests/"+f.RequestID, nil).Into(t, &why)
+			if story := strings.Join(why.Story, "\n"); !strings.Contains(story, "kl recover merge "+id+" --state app --take mine") {
+				t.Errorf("the story is %s", story)
+			}
 			url := s.APIURL("app", "/refused/"+id+"/merge")
 
 			var dry wire.MergeResult

@@ -136,8 +136,10 @@ func (cl *call) note(method string) wire.Request {
 	}
 }
 
-// short bounds what the request itself named.
+// short bounds what the request itself named, and takes tokens out of it: one
+// that was put in the wrong place must not be there for others to read.
 func short(s string) string {
+	s = auth.Redact(s)
 	if len(s) > maxLockID {
 		return s[:maxLockID]
 	}

@@ -151,6 +151,35 @@ func TestRefusedLockTellsWhy(t *testing.T) {
 	refused(t, "LOCK of a page", s.Do(s.Automation(), "LOCK", s.URL+"/healthz", nil), 405, fault.MethodNotAllowed)
 }
 
+// TestRefusedBehindWaiters: who is refused because others only wait is not told
+// of a lock that could be released, for there is none.
+func TestRefusedBehindWaiters(t *testing.T) {
+	s, _ := seeded(t, kltest.WithServer(func(o *server.Options) { o.Hold = -1 }))
+	lock := func(id, operation string) *kltest.Answer {
+		return s.Do(s.Automation(), "LOCK", s.StateURL("app"), kltest.LockBody(id, operation))
+	}
+	behind := func(what string, a *kltest.Answer) {
+		t.Helper()
+		p := refused(t, what, a, 423, fault.Locked)
+		info, err := a.LockInfo()
+		if err != nil || info.ID != p.Detail+"; next: "+p.NextStep || info.Who != "" {
+			t.Errorf("%s: %v, the LockInfo is %+v, want a sentence in its ID and no holder", what, err, info)
+		}
+		if !strings.HasPrefix(p.Detail, "others wait for the lock of the state app in front of this request") ||
+			strings.Contains(p.NextStep, "release") || !strings.Contains(p.NextStep, "-lock-timeout") {
+			t.Errorf("%s: %q, next %q; want to be told to wait", what, p.Detail, p.NextStep)
+		}
+	}
+	want(t, "plan's LOCK", lock("p1", wire.OperationPlan), 200)
+	for range 2 { // who comes again has a place in the queue
+		refused(t, "waiter", lock("l2", apply), 423, fault.Locked)
+	}
+	behind("a plan behind an apply that waits", lock("p3", wire.OperationPlan))
+	want(t, "UNLOCK", s.Do(s.Automation(), "UNLOCK", s.StateURL("app"), kltest.LockBody("p1", wire.OperationPlan)), 200)
+	behind("an apply while nobody holds the lock", lock("l4", apply))
+	want(t, "the waiter's LOCK", lock("l2", apply), 200)
+}
+
 func TestPlansShareAndForceUnlockIsAmbiguous(t *testing.T) {
 	s, _ := seeded(t)
 	url, as := s.StateURL("app"), s.Automation()

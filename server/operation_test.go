@@ -95,6 +95,24 @@ func TestSecretsStayOut(t *testing.T) {
 			}
 		}
 	}
+	for _, secret := range secrets { // by whom it is not known what goes where
+		for _, path := range []string{
+			"/states/" + secret + "/" + b.EnvPublicID + "/app", "/states/" + b.WorkspaceID + "/" + secret + "/app",
+			"/states/" + b.WorkspaceID + "/" + b.EnvPublicID + "/" + secret, "/states/" + secret, "/" + secret,
+			"/v1/environments/" + secret, "/v1/workspaces/" + secret, "/v1/requests/" + secret,
+		} {
+			for _, as := range []kltest.Credentials{s.Automation(), s.Operator()} {
+				a := s.Do(as, "GET", s.URL+path, nil)
+				if bytes.Contains(a.Body, []byte(secret)) {
+					t.Errorf("GET %s shows a token: %s", path, cut(a.Body))
+				}
+				if id := a.Header.Get(wire.HeaderRequestID); bytes.Contains(s.Do(s.Operator(), "GET", s.URL+"/v1/requests/"+id, nil).Body, []byte(secret)) {
+					t.Errorf("GET %s is remembered with a token", path)
+				}
+			}
+		}
+		refused(t, "as a lock's ID", s.Do(s.Automation(), "UNLOCK", s.StateURL("app"), kltest.LockBody(secret, apply)), 409, fault.LockMismatch)
+	}
 	for _, x := range secrets {
 		if strings.Contains(s.Log.String(), x[:len(x)-1]) {
 			t.Error("a token is in the log")

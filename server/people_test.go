@@ -313,6 +313,18 @@ func TestLastRequest(t *testing.T) {
 	}
 }
 
+// A run begins with reading what may not be there, as every client does.
+func TestLastRequestBeforeARun(t *testing.T) {
+	s := kltest.Start(t)
+	us := s.Automation()
+	p := refused(t, "no state", s.Do(us, "POST", s.StateURL("app"), []byte("{}")), 400, fault.BodyInvalid)
+	refused(t, "the run's view", s.Do(us, "GET", s.URL+runOf(t, s, us, `{}`).StatePath, nil), 404, fault.NotFound)
+	var r wire.Request
+	if s.Do(us, "GET", s.URL+wire.LastRequestPath, nil).Into(t, &r); r.RequestID != p.RequestID {
+		t.Errorf("the last refusal is %+v", r)
+	}
+}
+
 func TestEventsOfOnesOwnWorkspaces(t *testing.T) {
 	x := newTeam(t)
 	x.join("bob", "write")

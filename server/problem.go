@@ -9,6 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"kl/auth"
 	"kl/fault"
 	"kl/wire"
 )
@@ -37,8 +38,8 @@ func problem(id string, err error) (wire.Problem, error) {
 	}
 	i := f.Code.Info()
 	p := wire.Problem{
-		Type: "/errors/" + string(f.Code), Title: i.Title, Status: i.Status, Detail: f.Detail,
-		Code: string(f.Code), Class: string(i.Class), NextStep: f.Next, RequestID: id, Extra: map[string]any{},
+		Type: "/errors/" + string(f.Code), Title: i.Title, Status: i.Status, Detail: auth.Redact(f.Detail),
+		Code: string(f.Code), Class: string(i.Class), NextStep: auth.Redact(f.Next), RequestID: id, Extra: map[string]any{},
 	}
 	if member := reasonMember[i.Class]; member != "" && i.Reason != "" {
 		p.Extra[member] = i.Reason

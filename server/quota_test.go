@@ -146,7 +146,7 @@ func TestCheckOfWhatCannotBe(t *testing.T) {
 	var before, check wire.QuotaCheck
 	s.Do(as, "POST", s.APIURL("other", "/quota/check"), []byte(`{"delta":0}`)).Into(t, &before)
 	s.Do(as, "POST", s.APIURL("other", "/quota/check"), []byte(`{"delta":-1000}`)).Into(t, &check)
-	if check.Projected != 0 || *check.Environment.Projected != n {
+	if check.Projected != 0 || *check.Environment.Projected != n || check.Delta != -1000 || *check.State.Delta != -before.Projected || *check.Environment.Delta != -before.Projected {
 		t.Errorf("without the other state the environment has %d, want %d", *check.Environment.Projected, n)
 	}
 	if *before.Environment.Projected != n+before.Projected {

@@ -167,7 +167,7 @@ func (s *Store) noted(ctx context.Context) error {
 // foundNothing reports whether a client only met a state that was never written,
 // as each does before its first apply: that refused nobody anything.
 func foundNothing(r *wire.Request) bool {
-	return r.Code == string(fault.NotFound) && strings.HasPrefix(r.Route, "/states/")
+	return r.Code == string(fault.NotFound) && (strings.HasPrefix(r.Route, "/states/") || strings.HasPrefix(r.Route, "/runs/"))
 }
 
 // LastRequest tells which of the remembered refusals of p is the newest; for a

@@ -440,7 +440,7 @@ func (s *Store) CheckQuota(ctx context.Context, ref Ref, delta, peak int64) (wir
 		for i, to := range []*wire.QuotaUse{&out.State, &out.Environment} {
 			d, u := uses[i].Dimension, uses[i].Use
 			u.Resulting = u.Current + fit
-			to.Projected, to.Status = &u.Resulting, u.Status().String()
+			to.Projected, to.Delta, to.Status = &u.Resulting, &fit, u.Status().String()
 			worst = max(worst, u.Status())
 			switch u.Status() {
 			case quota.Hard:
@@ -459,6 +459,12 @@ func (s *Store) CheckQuota(ctx context.Context, ref Ref, delta, peak int64) (wir
 				out.Warnings = append(out.Warnings, fmt.Sprintf(
 					"while the run creates before it destroys %s may have %s for a time, above the hard limit of %d: a checkpoint that is sent then is refused",
 					holder(ref, env, d), held(d, top.Resulting), u.Hard))
+			}
+		}
+		for _, u := range uses[2:] { // by how many bytes a plan adds is not known
+			if u.Use.Hard > 0 && u.Use.Current >= u.Use.Hard && fit > 0 {
+				out.Warnings = append(out.Warnings, fmt.Sprintf("%s has %s, and the hard limit is %d: a write that makes the state larger is refused",
+					holder(ref, env, u.Dimension), held(u.Dimension, u.Use.Current), u.Use.Hard))
 			}
 		}
 		out.Projected, out.Status = *out.State.Projected, worst.String()

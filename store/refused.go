@@ -41,7 +41,7 @@ const (
 // names the refused write.
 func (s *Store) keep(ctx context.Context, r *WriteRequest, p *plan, b *base, refusal *fault.Error) error {
 	pieces, stored := packBody(r.Body.Bytes())
-	rec := refusedRec{V: 1, PrincipalID: r.Actor.ID, StoredBytes: stored, Pieces: len(pieces)}
+	rec := refusedRec{V: 1, PrincipalID: r.Actor.ID, User: r.Actor.User, StoredBytes: stored, Pieces: len(pieces)}
 	rec.Refused = wire.Refused{
 		ID: auth.NewID("rw_"), CreatedAt: s.now(), Class: string(refusal.Class()), Code: string(refusal.Code), Detail: refusal.Detail,
 		Principal: r.Actor.Display(), Serial: p.top.serial, Lineage: p.top.lineage, LockID: r.LockID, RunID: r.Run, Bytes: int64(r.Body.Len()), SHA256: hexSHA(r.Body),
@@ -336,7 +336,7 @@ func (s *Store) settledBy(b *base, r *WriteRequest) []refusedRec {
 	}
 	var mine []refusedRec
 	for i := range b.open {
-		if b.open[i].PrincipalID == r.Actor.ID && !b.open[i].UnknownAll {
+		if b.open[i].of(r.Actor.Principal) && !b.open[i].UnknownAll {
 			mine = append(mine, b.open[i])
 		}
 	}

@@ -149,6 +149,47 @@ func TestRecoveryHold(t *testing.T) {
 }
 
 // An accepted state push that has all objects of a refused write settles it.
+// A person whose token ran out during an apply comes back with another.
+func TestRecoveryHoldOfAUser(t *testing.T) {
+	f, st := seeded(t, store.Options{})
+	as := func(token, user string) store.Actor {
+		by := f.actor
+		by.ID, by.User = token, user
+		return by
+	}
+	lock := func(by store.Actor) error {
+		return f.s.Lock(context.Background(), store.LockRequest{Ref: f.ref("s"), Actor: by, Info: wire.LockInfo{ID: "L-" + by.ID, Operation: wire.OperationApply}})
+	}
+	lost := stray(st, 1)
+	_, err := f.writeAs(as("pat_old", "usr_ana"), "s", "", lost.Bytes())
+	refusedOf(t, err)
+	if err := lock(as("pat_new", "usr_ana")); !fault.Is(err, fault.RecoveryHold) {
+		t.Errorf("an apply of the same user with another token: %v", err)
+	}
+	ben := as("pat_ben", "usr_ben")
+	if err := lock(ben); err != nil {
+		t.Errorf("an apply of somebody else: %v", err)
+	}
+	if err := f.s.Unlock(context.Background(), store.UnlockRequest{Ref: f.ref("s"), Actor: ben, ID: "L-pat_ben"}); err != nil {
+		t.Fatal(err)
+	}
+	ana := as("pat_new", "usr_ana")
+	push := store.LockRequest{Ref: f.ref("s"), Actor: ana, Info: wire.LockInfo{ID: "P", Operation: wire.OperationPush}}
+	if err := f.s.Lock(context.Background(), push); err != nil {
+		t.Fatal(err)
+	}
+	lost.SetSerial(2)
+	if _, err := f.writeAs(ana, "s", "P", lost.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.s.Unlock(context.Background(), store.UnlockRequest{Ref: f.ref("s"), Actor: ana, ID: "P"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := lock(ana); err != nil {
+		t.Errorf("after a push that has all of it: %v", err)
+	}
+}
+
 func TestPushSettlesRefusedWrites(t *testing.T) {
 	f, st := seeded(t, store.Options{})
 	lost := stray(st, 1)

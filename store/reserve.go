@@ -257,7 +257,7 @@ func (s *Store) recoveryHeld(tx *bbolt.Tx, c *contest, r *ReserveRequest, a *ask
 		return err
 	}
 	for _, f := range open {
-		if !f.Holds || f.PrincipalID != r.Actor.ID {
+		if !f.Holds || !f.of(r.Actor.Principal) {
 			continue
 		}
 		meets := f.UnknownAll || slices.ContainsFunc(f.Unknown, func(h heldRec) bool {

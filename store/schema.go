@@ -223,12 +223,19 @@ type refusedRec struct {
 	V int `json:"v"`
 	wire.Refused
 	PrincipalID string    `json:"principal_id"`
+	User        string    `json:"user,omitempty"`         // the writer's, when a user's token wrote
 	SeenVersion uint64    `json:"seen_version,omitempty"` // what its writer saw last, 0 when not known
 	Overlay     []byte    `json:"overlay,omitempty"`      // and where it saw that differently, a packed change list
 	StoredBytes int64     `json:"stored_bytes"`
 	Pieces      int       `json:"pieces"`
 	Unknown     []heldRec `json:"unknown,omitempty"`     // instances that the head did not know
 	UnknownAll  bool      `json:"unknown_all,omitempty"` // the list is not complete: opaque, or too many
+}
+
+// of reports whether the write is p's: of the credential that sent it, or of
+// another one of the same user, who has perhaps replaced one that ended.
+func (r *refusedRec) of(p auth.Principal) bool {
+	return r.PrincipalID == p.ID || r.User != "" && r.User == p.User
 }
 
 // heldRec is an instance that a refused write tells of.

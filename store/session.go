@@ -307,7 +307,7 @@ func (s *Store) mayLock(tx *bbolt.Tx, c *contest, r *LockRequest) error {
 		return err
 	}
 	for _, f := range open {
-		if f.Holds && f.PrincipalID == r.Actor.ID {
+		if f.Holds && f.of(r.Actor.Principal) {
 			return fault.New(fault.RecoveryHold, "your write of %s to the state %s was refused and kept as %s; it tells of objects that the state does not know",
 				f.CreatedAt.Format(time.RFC3339), r.Ref.Name, f.ID).
 				WithNext("see it with: kl recover show %s --state %s; then merge, push or discard it", f.ID, r.Ref.Name).
@@ -404,32 +404,33 @@ func (s *Store) giveUp(l *live, r *LockRequest) {
 	}
 }
 
-// refusal is the answer to a LOCK that others stand in the way of.
+// refusal is the answer to a LOCK that others stand in the way of. Where they
+// only wait it names no holder: there is nothing to release.
 func (c *contest) refusal(r *LockRequest, pos int, now time.Time) error {
-	var info wire.LockInfo
-	var f *fault.Error
-	next := "wait with -lock-timeout=5m; look with: kl lock show %s; if its owner is gone: kl lock release %s --id %s"
+	name := r.Ref.Name
 	if len(c.held) > 0 && r.Info.Operation != wire.OperationPlan {
-		h := c.held[0]
-		info = h.lockInfo(now)
-		f = fault.New(fault.Locked, "parts of the state %s are reserved by the run %s of %s since %s", r.Ref.Name, info.ID, info.Who, info.Created)
-		next = "wait with -lock-timeout=5m; look with: kl runs --state %s; if its owner is gone: kl apply abort --state %s --apply-id %s"
-	} else if h := c.blocker(r.Info); h != nil {
-		info = h.Info
+		info := c.held[0].lockInfo(now)
+		return fault.New(fault.Locked, "parts of the state %s are reserved by the run %s of %s since %s", name, info.ID, info.Who, info.Created).
+			WithNext("wait with -lock-timeout=5m; look with: kl runs --state %s; if its owner is gone: kl apply abort --state %s --apply-id %s", name, name, info.ID).
+			With("holder", info).With("queue_position", pos)
+	}
+	if h := c.blocker(r.Info); h != nil {
+		info := h.Info
 		info.Info = strings.TrimSpace(info.Info + " " + h.describe(now))
-		f = fault.New(fault.Locked, "the state %s is locked by %s (%s) since %s", r.Ref.Name, cmp.Or(info.Who, h.Principal), info.ID, h.Since.Format(time.RFC3339))
-	} else {
-		f = fault.New(fault.Locked, "others wait for the lock of the state %s in front of this request", r.Ref.Name)
-		for _, t := range c.tickets {
-			if t.confirmed() && t.Info.ID != r.Info.ID {
-				info = t.Info
-				info.Info = strings.TrimSpace(info.Info + " waits for the lock since " + t.Since.Format(time.RFC3339))
-				break
-			}
+		return fault.New(fault.Locked, "the state %s is locked by %s (%s) since %s", name, cmp.Or(info.Who, h.Principal), info.ID, h.Since.Format(time.RFC3339)).
+			WithNext("wait with -lock-timeout=5m; look with: kl lock show %s; if its owner is gone: kl lock release %s --id %s", name, name, info.ID).
+			With("holder", info).With("queue_position", pos)
+	}
+	first := ""
+	for _, t := range c.tickets {
+		if t.confirmed() && t.Info.ID != r.Info.ID {
+			first = fmt.Sprintf(", %s since %s", cmp.Or(t.Info.Who, t.Info.ID), t.Since.Format(time.RFC3339))
+			break
 		}
 	}
-	return f.WithNext(next, r.Ref.Name, r.Ref.Name, info.ID).
-		With("holder", info).With("queue_position", pos)
+	return fault.New(fault.Locked, "others wait for the lock of the state %s in front of this request%s", name, first).
+		WithNext("wait with -lock-timeout=5m: the place of one who has gone ends after %s; look with: kl lock show %s", ticketTTL, name).
+		With("queue_position", pos)
 }
 
 // blocker is the session that is named to those who have to wait.

@@ -54,8 +54,10 @@ type QuotaUse struct {
 	// that limit, negative above it.
 	RemainingSoft *int64 `json:"remaining_soft"`
 	RemainingHard *int64 `json:"remaining_hard"`
-	// Projected and Status are there when something was checked.
+	// Projected, Delta and Status are there when something was checked. No Delta
+	// takes away more than there is.
 	Projected *int64    `json:"projected,omitempty"`
+	Delta     *int64    `json:"delta,omitempty"`
 	Status    string    `json:"status,omitempty"` // ok, soft, hard
 	Forecast  *Forecast `json:"forecast,omitempty"`
 }

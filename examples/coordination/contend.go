@@ -11,10 +11,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"kl/scripts/rig"
+	"kl/wire"
 )
 
 //go:embed config/main.tf
@@ -211,6 +213,7 @@ func (c *contest) reading(ctx context.Context, h *held, second string) error {
 // longWait lets a plan wait, sees it wait, and asks for the holder's release.
 func (c *contest) longWait(ctx context.Context, h *held, second string) error {
 	f := longWaitFacts{LockTimeout: c.longest.String()}
+	began := time.Now()
 	waiter, err := c.start(second, "plan", "-var", "round=two", "-detailed-exitcode", "-lock-timeout="+f.LockTimeout)
 	if err != nil {
 		return err
@@ -226,8 +229,9 @@ func (c *contest) longWait(ctx context.Context, h *held, second string) error {
 			return f.SaidItWaits, nil
 		}
 		l, err := p.show(ctx)
-		f.Queue = l.Queue
-		return f.SaidItWaits && len(l.Queue) == 1, err
+		// the place of the waiter that gave up before may still be kept
+		f.Queue = slices.DeleteFunc(l.Queue, func(w wire.Waiter) bool { return w.Since.Before(began) })
+		return f.SaidItWaits && len(f.Queue) == 1, err
 	})
 	if err != nil {
 		return err

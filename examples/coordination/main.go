@@ -84,6 +84,9 @@ func (o *options) validate(rest []string) error {
 	if o.deadline <= 0 {
 		wrong = append(wrong, errors.New("--deadline is a time above zero, such as 5m"))
 	}
+	if err := rig.Writable(o.out); err != nil {
+		wrong = append(wrong, err)
+	}
 	bin, err := rig.FindTerraform(o.terraform)
 	if err != nil {
 		wrong = append(wrong, err)

@@ -108,6 +108,7 @@ func TestUsage(t *testing.T) {
 		"deadline":  {[]string{"--deadline", "-1s"}, "--deadline is a time above zero"},
 		"argument":  {[]string{"local"}, `"local" is no flag`},
 		"no client": {[]string{"--terraform", "/nowhere/terraform"}, "name one with --terraform"},
+		"no folder": {[]string{"--out", "/nowhere/evidence.json"}, "/nowhere/evidence.json cannot be written"},
 		"flag":      {[]string{"--force-unlock"}, "flag provided but not defined"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,8 +14,11 @@ import (
 
 // playQueue is what only kl shows: who holds, who waits, and in which order they
 // are served. This program itself takes the lock first, as a client does, so that
-// the moment of its release is known.
+// the moment of its release is known. It is played on another state, which the
+// directories are pointed at by their environment: a waiter that has given up,
+// as one did above, keeps its place for up to 40 seconds.
 func (c *contest) playQueue(ctx context.Context, p *klPlace, h *held, folder, first, second string) error {
+	p.ref.State = "queue"
 	third, err := c.directory(ctx, folder, "third")
 	if err != nil {
 		return err

@@ -4,12 +4,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
+	"fmt"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"kl/client"
 	"kl/kltest"
 	"kl/scripts/rig"
 	"kl/wire"
@@ -94,7 +100,13 @@ func TestAuditElsewhere(t *testing.T) {
 	if got := rep.Records[0]; got.Result != pass || !strings.Contains(strings.Join(got.Notes, "\n"), "not looked at") {
 		t.Errorf("%s: %s with the notes %q; want a pass that says that the log was not looked at", got.ID, got.Result, got.Notes)
 	}
-	c, err := s.Client()
+	nothingLeft(t, s.Base, s.Boot)
+}
+
+// nothingLeft demands that a server has no more than what it had at first.
+func nothingLeft(t *testing.T, base string, boot wire.Bootstrap) {
+	t.Helper()
+	c, err := client.New(client.Options{Base: base, Bearer: boot.ControlToken})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +114,7 @@ func TestAuditElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w.WorkspaceID != s.Boot.WorkspaceID {
+		if w.WorkspaceID != boot.WorkspaceID {
 			t.Errorf("the workspace %s is left", w.Name)
 		}
 	}
@@ -113,6 +125,64 @@ func TestAuditElsewhere(t *testing.T) {
 		if u.Status != wire.UserDeleted {
 			t.Errorf("the user %s is left", u.Name)
 		}
+	}
+}
+
+// TestAuditInterrupted ends the audit while an apply holds the lock of a state
+// that was never written.
+func TestAuditInterrupted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds kl; runs without -short")
+	}
+	t.Parallel()
+	s := kltest.Start(t)
+	args := []string{"--terraform", kltest.Terraform(t), "--address", s.URL, "--token", s.Bootstrap.ControlToken, "--only", "5A"}
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	defer interrupt(nil)
+	var stdout, stderr bytes.Buffer
+	ended := make(chan int, 1)
+	go func() { ended <- Main(ctx, args, &stdout, &stderr) }()
+	err := rig.Await(t.Context(), "the apply to have its lock", func() (bool, error) {
+		select {
+		case code := <-ended:
+			return false, fmt.Errorf("the audit has ended with exit code %d\n%s", code, stderr.String())
+		default:
+		}
+		for line := range strings.Lines(s.Log.String()) {
+			if strings.Contains(line, `"method":"LOCK"`) && strings.Contains(line, `"status":200`) {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	interrupt(errors.New("interrupted"))
+	if code := <-ended; code != 1 || !strings.Contains(stdout.String(), "\n### 5A ") || !strings.HasSuffix(stderr.String(), "\ninterrupted\n") {
+		t.Errorf("exit code %d, want 1, a report, and to be told of the interruption alone\n%s", code, stderr.String())
+	}
+	nothingLeft(t, s.URL, s.Bootstrap)
+}
+
+// TestAuditPrivateAuthority audits a server behind TLS, whose authority only the
+// environment names, by a state's address.
+func TestAuditPrivateAuthority(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds kl; runs without -short")
+	}
+	s := kltest.Start(t)
+	base, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(base))
+	t.Cleanup(front.Close)
+	t.Setenv(rig.AuthorityEnv, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw})))
+	address := front.URL + wire.StatePath(s.Bootstrap.WorkspaceID, s.Bootstrap.EnvPublicID, "demo")
+	code, rep, _, screen := audited(t, "--address", address, "--token", s.Bootstrap.ControlToken, "--only", "1A,2A")
+	if code != 0 || rep.Counts[pass] != 2 {
+		t.Errorf("exit code %d, %v, want two passes\n%s", code, rep.Counts, screen)
 	}
 }
 
@@ -132,6 +202,7 @@ func TestAuditFails(t *testing.T) {
 		"no token": {[]string{"--address", "http://127.0.0.1:1"}, "--address needs --token"},
 		"scenario": {[]string{"--only", "1A,77"}, `there is no scenario "77"`},
 		"argument": {[]string{"all"}, `"all" is no flag`},
+		"folder":   {[]string{"--out", "/nowhere/audit.md", "--json", "/nowhere/audit.json"}, "/nowhere/audit.json cannot be written"},
 		"deadline": {[]string{"--deadline", "0s"}, "--deadline is a time above zero"},
 	} {
 		t.Run(name, func(t *testing.T) {

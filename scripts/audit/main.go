@@ -107,6 +107,9 @@ func (o *options) validate(rest []string) error {
 			o.wanted = append(o.wanted, id)
 		}
 	}
+	if err := rig.Writable(o.out, o.json); err != nil {
+		wrong = append(wrong, err)
+	}
 	bin, err := rig.FindTerraform(o.terraform)
 	if err != nil {
 		wrong = append(wrong, err)

@@ -84,14 +84,15 @@ func (a *audit) open(ctx context.Context) error {
 	if a.bin, err = rig.BuildKL(ctx, a.folder); err != nil {
 		return err
 	}
-	a.base, a.token = strings.TrimRight(a.o.address, "/"), a.o.token
+	base, _, _ := strings.Cut(a.o.address, "/states/") // KL_ADDRESS may be a state's
+	a.base, a.token = strings.TrimRight(base, "/"), a.o.token
 	if a.base == "" {
 		if a.server, err = rig.StartServer(ctx, a.bin, a.folder); err != nil {
 			return err
 		}
 		a.base, a.token = a.server.Base, a.server.Boot.ControlToken
 	}
-	if a.op, err = client.New(client.Options{Base: a.base, Bearer: a.token}); err != nil {
+	if a.op, err = a.client(a.token); err != nil {
 		return err
 	}
 	who, err := a.op.Whoami(ctx)
@@ -117,6 +118,11 @@ func (a *audit) open(ctx context.Context) error {
 	return err
 }
 
+// client talks to the server with a control token.
+func (a *audit) client(token string) (*client.Client, error) {
+	return client.New(client.Options{Base: a.base, Bearer: token, CA: os.Getenv(rig.AuthorityEnv)})
+}
+
 // environment makes one, which close removes.
 func (a *audit) environment(ctx context.Context, workspace, slug string, p wire.EnvironmentPatch) (wire.Environment, error) {
 	p.Slug = &slug
@@ -139,7 +145,7 @@ func (a *audit) person(ctx context.Context, name string) (*person, error) {
 	a.mu.Lock()
 	a.people = append(a.people, p)
 	a.mu.Unlock()
-	if p.client, err = client.New(client.Options{Base: a.base, Bearer: u.ControlToken}); err != nil {
+	if p.client, err = a.client(u.ControlToken); err != nil {
 		return nil, err
 	}
 	_, err = a.op.AddMember(ctx, a.org.WorkspaceID, wire.MemberRequest{User: u.UserID})
@@ -236,6 +242,9 @@ func (a *audit) removeState(ctx context.Context, environment string, s wire.Stat
 		if err := a.op.ReleaseLock(ctx, environment, s.Name, h.ID); err != nil {
 			return err
 		}
+	}
+	if s.Version == 0 { // never written: it goes with its environment
+		return nil
 	}
 	if s.Lifecycle == "archived" { // the trash takes active ones only
 		if _, err := a.op.RestoreState(ctx, environment, s.Name); err != nil {

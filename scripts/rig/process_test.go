@@ -97,11 +97,12 @@ func TestCleanEnv(t *testing.T) {
 	t.Setenv("TF_HTTP_PASSWORD", "secret")
 	t.Setenv("KL_TOKEN", "secret")
 	t.Setenv("OTHER", "kept")
+	t.Setenv(AuthorityEnv, "pem")
 	env := CleanEnv("/home/nobody")
 	if slices.ContainsFunc(env, func(kv string) bool { return strings.Contains(kv, "secret") }) {
 		t.Error("what would redirect a client is left")
 	}
-	for _, want := range []string{"OTHER=kept", "HOME=/home/nobody"} {
+	for _, want := range []string{"OTHER=kept", "HOME=/home/nobody", AuthorityEnv + "=pem"} {
 		if !slices.Contains(env, want) {
 			t.Errorf("%s is missing", want)
 		}

@@ -20,13 +20,17 @@ import (
 // grace is how long a server may take to stop.
 const grace = 40 * time.Second
 
+// AuthorityEnv is the variable with the certificate of a private authority, in
+// which terraform and kl both believe.
+const AuthorityEnv = "TF_HTTP_CLIENT_CA_CERTIFICATE_PEM"
+
 // CleanEnv is this process's environment without what would redirect a client
-// or kl, and with home in place of the user's own.
+// or kl, and with home in place of the user's own. AuthorityEnv stays.
 func CleanEnv(home string) []string {
 	var env []string
 	for _, kv := range os.Environ() {
 		name, _, _ := strings.Cut(kv, "=")
-		if strings.HasPrefix(name, "TF_") || strings.HasPrefix(name, "KL_") || name == "HOME" || name == "XDG_CONFIG_HOME" {
+		if strings.HasPrefix(name, "TF_") && name != AuthorityEnv || strings.HasPrefix(name, "KL_") || name == "HOME" || name == "XDG_CONFIG_HOME" {
 			continue
 		}
 		env = append(env, kv)
@@ -185,6 +189,23 @@ func StateEnv(base, workspace, environment, state, password string) []string {
 		"TF_HTTP_ADDRESS=" + u, "TF_HTTP_LOCK_ADDRESS=" + u, "TF_HTTP_UNLOCK_ADDRESS=" + u,
 		"TF_HTTP_USERNAME=" + workspace, "TF_HTTP_PASSWORD=" + password,
 	}
+}
+
+// Writable tells of the files to be written, "" for none, whose folder is not
+// there: what takes minutes should not end with the loss of its report.
+func Writable(files ...string) error {
+	var missing []error
+	for _, file := range files {
+		if file == "" {
+			continue
+		}
+		if info, err := os.Stat(filepath.Dir(file)); err != nil {
+			missing = append(missing, fmt.Errorf("%s cannot be written: %w", file, err))
+		} else if !info.IsDir() {
+			missing = append(missing, fmt.Errorf("%s cannot be written: %s is no folder", file, filepath.Dir(file)))
+		}
+	}
+	return errors.Join(missing...)
 }
 
 // WriteJSON writes v into a file, indented.
