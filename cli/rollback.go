@@ -96,10 +96,9 @@ func (a *app) printRollback(state string, r wire.Rollback) error {
 	if err := a.printCanvas(c); err != nil {
 		return err
 	}
-	switch {
-	case r.DryRun:
+	if r.DryRun {
 		a.note("nothing was done; without --dry-run it is")
-	case !r.Opaque:
+	} else {
 		a.note("what really exists has not changed: look at it with terraform plan; undo with: kl rollback %s --to %d", state, r.Version-1)
 	}
 	return nil

@@ -503,6 +503,34 @@ func TestRollbackOfOpaqueVersions(t *testing.T) {
 	}
 }
 
+// What is opaque without being encrypted gets a new serial, as everything else:
+// states of old versions, and those that name something twice.
+func TestRollbackOfOpaqueDocumentsInClear(t *testing.T) {
+	for what, doc := range map[string]string{
+		"version 3":       `{"version":3,"terraform_version":"0.11.14","serial": %d ,"lineage":"l","modules":[{"path":["root"],"outputs":{"v":%d}}]}`,
+		"a serial twice":  `{"version":4,"serial":7,"lineage":"l","outputs":{},"resources":[],"Serial":%d,"x":%d}`,
+		"the same object": `{"version":4,"serial":%d,"lineage":"l","resources":[{"mode":"managed","type":"t","name":"a","provider":"p","instances":[{},{}]}],"x":%d}`,
+	} {
+		f := newFixture(t, store.Options{})
+		for n := range 2 {
+			if _, err := f.write("s", "", fmt.Appendf(nil, doc, n+1, n+1)); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		want := fmt.Sprintf(doc, 3, 1)
+		did, err := f.rollback("s", wire.RollbackRequest{To: "1"})
+		if err != nil || !did.Opaque || did.Serial != 3 || string(f.get("s", "head")) != want {
+			t.Errorf("%s: %+v, %v: %s", what, did, err, f.get("s", "head"))
+		}
+		if did, err := f.rollback("s", wire.RollbackRequest{To: "1"}); err != nil || !did.Unchanged {
+			t.Errorf("%s, again: %+v, %v", what, did, err)
+		}
+		if did, err := f.rollback("s", wire.RollbackRequest{To: "2"}); err != nil || did.Serial != 4 {
+			t.Errorf("%s, undone: %+v, %v", what, did, err)
+		}
+	}
+}
+
 // A state that was replaced by one of another lineage goes back only with a
 // ticket.
 func TestRollbackAcrossLineages(t *testing.T) {
