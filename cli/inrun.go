@@ -245,7 +245,7 @@ func (r *inRun) beat(ctx context.Context, run wire.Run) {
 				return // it was begun anew
 			}
 			asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
-			_, err := r.as.RenewRun(asked, run.Environment, run.State, run.ID)
+			_, err := r.as.RenewRun(asked, run.Environment, run.State, run.ID, wire.RunRenewal{})
 			cancel()
 			if fault.Is(err, fault.ReservedConflict) {
 				r.mu.Lock()
