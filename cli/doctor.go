@@ -156,7 +156,7 @@ func (d *doctor) lockSettings(context.Context) (string, error) {
 	get := d.app.env.Getenv // counts only where the setting is left out
 	own := source{name: b.Source, address: cmp.Or(b.Address, get("TF_HTTP_ADDRESS"))}
 	if !own.means(d.target) {
-		return "not looked at: this directory is initialised for another address", nil
+		return "not looked at: this directory is initialised for another address", nil //nolint:nilerr // an address that cannot be read is not the one looked at
 	}
 	address := own.address
 	lock, unlock := cmp.Or(b.LockAddress, get("TF_HTTP_LOCK_ADDRESS")), cmp.Or(b.UnlockAddress, get("TF_HTTP_UNLOCK_ADDRESS"))
@@ -394,7 +394,13 @@ func (d *doctor) lock(ctx context.Context) (string, error) {
 		return reservedBy(d.target.state, l)
 	}
 	if len(l.Holders) == 0 {
-		return "nobody holds it", nil
+		if len(l.Queue) == 0 || l.Mode == "optimistic" {
+			return "nobody holds it", nil
+		}
+		w := l.Queue[0]
+		d.warn("lock", fmt.Sprintf("wait with -lock-timeout=5m, or look with: kl lock show %s", d.target.state),
+			"nobody holds it, but %s waits for it since %s and comes first", cmp.Or(w.Who, w.ID), when(w.Since))
+		return "", nil
 	}
 	h := l.Holders[0]
 	text := fmt.Sprintf("%s holds the lock %s for %s since %s", cmp.Or(h.Who, h.Principal), h.ID, cmp.Or(h.Operation, "an unnamed operation"), when(h.Since))

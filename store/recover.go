@@ -172,8 +172,12 @@ func (s *Store) describeMerge(rec *refusedRec, p *plan, m *merging, choose take)
 		ID: rec.ID, Status: rec.Status, Serial: p.rec.Serial, Added: []string{}, Changed: []string{}, Removed: []string{}, Overlapping: []wire.Overlap{}, Newer: []string{},
 	}
 	takes := m.takes
-	if p.head == nil {
-		return out, nil
+	if p.head == nil { // all of it is the state's first version
+		if p.opaque {
+			return out, nil
+		}
+		err := eachInstance(p.body.Bytes(), s.seed, func(address string, _ bool, _ func() [16]byte) { out.Added = append(out.Added, address) })
+		return out, err
 	}
 	for i := range takes {
 		c := &takes[i]
