@@ -301,13 +301,14 @@ func describeRollback(out *wire.Rollback, p *plan) error {
 func twice(out *wire.Rollback, doc []byte, ours map[string]bool) error {
 	provider, at := "", map[string][]string{} // of an object: its addresses
 	err := oldTokens(doc, func(t *tfstate.Token) {
-		switch t.Kind {
-		case tfstate.CutResource:
+		if t.Kind == tfstate.CutResource {
 			provider = tfstate.Provider(t.Raw())
-		case tfstate.CutInstance:
-			if object := objectOf(t, provider); object != "" {
-				at[object] = append(at[object], t.Inst.Address())
-			}
+		}
+		if t.Kind != tfstate.CutInstance {
+			return
+		}
+		if object := objectOf(t, provider); object != "" {
+			at[object] = append(at[object], t.Inst.Address())
 		}
 	})
 	for _, addresses := range at {
