@@ -204,6 +204,7 @@ type statement struct {
 	used      map[string]bool // tables that the statement reads
 	denied    string          // what the authorizer did not allow
 	moment    *store.Moment
+	broken    bool  // the engine has met the end of its stack
 	err       error // of a table, which SQLite knows only by a number
 }
 
@@ -222,7 +223,7 @@ func (s *statement) run(ctx context.Context, to Sink) (done Done, err error) {
 		return done, err
 	}
 	defer s.close()
-	stmt, tail, err := s.db.Prepare(s.request.SQL)
+	stmt, tail, err := s.prepare()
 	if err != nil {
 		return done, err
 	}
@@ -302,7 +303,7 @@ func (s *statement) step(stmt *sqlite3.Stmt, to Sink) (done Done, err error) {
 	}
 	row := make([]any, n)
 	var size int64
-	for stmt.Step() {
+	for s.advance(stmt) {
 		if done.Rows == s.request.Limit {
 			done.Truncated = true
 			return done, nil
@@ -320,7 +321,37 @@ func (s *statement) step(stmt *sqlite3.Stmt, to Sink) (done Done, err error) {
 		}
 		done.Rows++
 	}
+	if s.broken {
+		return done, sqlite3.NOMEM
+	}
 	return done, stmt.Err()
+}
+
+// prepare compiles the statement.
+func (s *statement) prepare() (stmt *sqlite3.Stmt, tail string, err error) {
+	defer s.overflow(func() { err = sqlite3.NOMEM })
+	return s.db.Prepare(s.request.SQL)
+}
+
+// advance finds the next row.
+func (s *statement) advance(stmt *sqlite3.Stmt) (found bool) {
+	defer s.overflow(func() { found = false })
+	return stmt.Step()
+}
+
+// overflow takes up what the engine does when its stack is full, as by a JSON
+// path of a thousand steps: it reaches for what is outside of its memory, and
+// Go panics. The connection is of no use then, not even to be closed.
+func (s *statement) overflow(then func()) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if _, ok := p.(runtime.Error); !ok {
+		panic(p)
+	}
+	s.broken = true
+	then()
 }
 
 // handOver does not count the time that the answer's reader takes.
