@@ -436,6 +436,8 @@ func (s *statement) explain(err error) error {
 	case s.budget.over != "":
 		return fault.New(fault.QueryTimeout, "the query took longer than %s", s.engine.limits.Time).
 			With("limit", s.engine.limits.Time.String()).WithNext("name a state, an address or a type in WHERE, and join on columns that are found quickly: kl query --schema")
+	case s.broken:
+		return fault.New(fault.QueryMemory, "a JSON path in the query has more steps than the database engine can follow").WithNext("ask with a path of less than a hundred steps")
 	case errors.Is(err, sqlite3.NOMEM):
 		return fault.New(fault.QueryMemory, "the query needs more than %d MiB of memory", s.engine.limits.Memory>>20).
 			With("limit", s.engine.limits.Memory).WithNext("sort, group or gather fewer or smaller values: name the columns instead of *, and filter with WHERE")
@@ -460,6 +462,9 @@ func (s *statement) invalid(se *sqlite3.Error) error {
 	text := strings.TrimPrefix(se.Error(), "sqlite3: ")
 	text = strings.TrimPrefix(text, "SQL logic error: ")
 	rest := se.SQL()
+	if name, ok := strings.CutPrefix(text, "no such table: "); ok && rest == "" && strings.Count(s.request.SQL, name) == 1 {
+		rest = s.request.SQL[strings.Index(s.request.SQL, name):] // SQLite does not say where this is
+	}
 	if rest == "" || !strings.HasSuffix(s.request.SQL, rest) {
 		return fault.New(fault.QueryInvalid, "%s", text).WithNext("the tables and their columns: kl query --schema")
 	}
