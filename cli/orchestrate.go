@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kl/client"
 	"kl/fault"
 	"kl/terraform"
 	"kl/wire"
@@ -233,7 +232,7 @@ func (r *inRun) reserve(ctx context.Context) (ready bool, err error) {
 			return r.reserved(ctx, run)
 		}
 		away := fault.ClassOf(err) == fault.Unavailable // a server that restarts knows the run again
-		if r.before = client.RequestID(err); !away && !waits(err) || left == 0 {
+		if !away && !waits(err) || left == 0 {
 			return false, notApplied(err)
 		}
 		if !away && r.run.Status != wire.RunPlanning {

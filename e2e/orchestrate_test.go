@@ -321,12 +321,19 @@ func TestInterruptedRun(t *testing.T) {
 	p := ana.startKL(inRun("-f", "ana.tf")...)
 	ana.awaitGate("ana_gate", p)
 	run := s.theRun()
+	// that somebody with the same token is refused is not why this one ends
+	same := initWorkdir(t, httpBackend+item("base", `"b"`), s.envFor("ana", "prod"))
+	give(map[string]string{"ana.tf": chain("ana")}, same)
+	same.wantKL(2, inRun("-f", "ana.tf"), "is reserved by the run "+run.ID)
 	interrupt(p)
 	a := p.result(clientPatience)
 	if a.code != 1 {
 		t.Errorf("exit %d, want 1\n%s", a.code, a.out)
 	}
 	wantText(t, a.out, "Gracefully shutting down", "once more aborts the run")
+	if strings.Contains(a.out, "is reserved by the run") {
+		t.Errorf("it tells of what another was refused:\n%s", a.out)
+	}
 	if strings.Contains(a.out, "Two interrupts received") {
 		t.Errorf("the client was interrupted twice:\n%s", a.out)
 	}
