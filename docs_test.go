@@ -73,7 +73,7 @@ func printed(c fault.Code) string {
 	case c == fault.StateNameInvalid:
 		return "`Unexpected HTTP response code 400`"
 	case c == fault.Locked:
-		return "`already locked: ID=` and the ID of the holder's lock"
+		return "`already locked: ID=` and the ID of the holder's lock; a sentence where others only wait"
 	case c == fault.StateDeleted:
 		return "`HTTP remote state endpoint invalid auth`; " + fmt.Sprintf(atWork, i.Status)
 	case i.Status == 423:

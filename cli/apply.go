@@ -75,6 +75,11 @@ other at the state's lock, as terraform does.`,
 // apply is the plain kl apply.
 func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 	ctx := cmd.Context()
+	// in the environment or the configuration file it is for all applies
+	if cmd.Flags().Changed("wait") && !a.fromEnv["wait"] && a.config.get("wait") == "" {
+		return usage(cmd, "--wait is for what others have reserved, which takes --orchestrated").
+			WithNext("add --orchestrated, or wait for the state's lock with terraform's own option: kl apply -lock-timeout=5m")
+	}
 	r, err := a.newRun(ctx, f.terraformFlags, theirs)
 	if err != nil {
 		return err
@@ -82,6 +87,11 @@ func (a *app) apply(cmd *cobra.Command, f applyFlags, theirs []string) error {
 	defer r.close()
 	var scope *terraform.Scope
 	if f.scope.any() {
+		for _, file := range f.scope.files {
+			if err := noSpec(file, file); err != nil {
+				return err
+			}
+		}
 		if scope, err = r.scoped(ctx, &f.scope); err != nil {
 			return err
 		}
@@ -193,12 +203,24 @@ func notApplied(err error) error {
 	return err
 }
 
+// noSpec refuses a spec where a run is needed; file is what the user has named.
+func noSpec(path, file string) error {
+	if _, err := readSpec(path); err != nil {
+		return nil //nolint:nilerr // it is something else, which others look at
+	}
+	return fault.New(fault.ParameterInvalid, "%s is a spec of kl plan -o, which is applied in a run", file).
+		WithNext("kl apply --orchestrated %s", file)
+}
+
 // isPlan refuses early what cannot be a saved plan: terraform takes a directory
 // or a mistyped word for something else.
 func (a *app) isPlan(file string) error {
 	path := file
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(a.env.Dir, path)
+	}
+	if err := noSpec(path, file); err != nil {
+		return err
 	}
 	fi, err := os.Stat(path)
 	if err == nil && !fi.IsDir() {

@@ -155,8 +155,7 @@ func (d *doctor) lockSettings(context.Context) (string, error) {
 	}
 	get := d.app.env.Getenv // counts only where the setting is left out
 	own := source{name: b.Source, address: cmp.Or(b.Address, get("TF_HTTP_ADDRESS"))}
-	t := d.target
-	if err := own.parse(); err != nil || !sameServer(own.base, t.base) || own.environment != t.environment || own.key != t.state {
+	if !own.means(d.target) {
 		return "not looked at: this directory is initialised for another address", nil
 	}
 	address := own.address
@@ -203,6 +202,11 @@ func (d *doctor) oddMethods(b *terraform.Backend, lock, unlock string) (odd bool
 		d.warn("lock settings", next, "%s is %s, which that address does not take", m.setting, m.method)
 	}
 	return odd
+}
+
+// means reports whether the source's address is that of the target's state.
+func (s *source) means(t *target) bool {
+	return s.parse() == nil && sameServer(s.base, t.base) && s.environment == t.environment && s.key == t.state
 }
 
 // asState is a state's address in one of its two forms.
@@ -284,6 +288,10 @@ func (d *doctor) path(ctx context.Context) (string, error) {
 	t := d.target
 	if t.workspace != "" && d.who.Workspace != "" && t.workspace != d.who.Workspace {
 		return "", fault.New(fault.WorkspaceMismatch, "the credentials are of the workspace %s, and the path is of %s", d.who.Workspace, t.workspace).
+			WithNext("print the right block with: kl backend STATE")
+	}
+	if t.noState {
+		return "", fault.New(fault.MalformedPath, "the address in %s names no state: terraform finds none there and would make everything anew", t.address).
 			WithNext("print the right block with: kl backend STATE")
 	}
 	if t.state == "" {
@@ -386,7 +394,13 @@ func (d *doctor) lock(ctx context.Context) (string, error) {
 		return reservedBy(d.target.state, l)
 	}
 	if len(l.Holders) == 0 {
-		return "nobody holds it", nil
+		if len(l.Queue) == 0 || l.Mode == "optimistic" {
+			return "nobody holds it", nil
+		}
+		w := l.Queue[0]
+		d.warn("lock", fmt.Sprintf("wait with -lock-timeout=5m, or look with: kl lock show %s", d.target.state),
+			"nobody holds it, but %s waits for it since %s and comes first", cmp.Or(w.Who, w.ID), when(w.Since))
+		return "", nil
 	}
 	h := l.Holders[0]
 	text := fmt.Sprintf("%s holds the lock %s for %s since %s", cmp.Or(h.Who, h.Principal), h.ID, cmp.Or(h.Operation, "an unnamed operation"), when(h.Since))

@@ -169,6 +169,8 @@ func (r *inRun) begin(ctx context.Context) error {
 		return err
 	}
 	r.setRun(run)
+	// others may use the same credentials, and be refused what this run has
+	r.refused = func(ctx context.Context) (wire.Request, error) { return r.as.LastRequestIn(ctx, run.ID) }
 	r.beat(ctx, run)
 	at := r.at
 	at.Address = r.as.Base() + run.StatePath
@@ -198,7 +200,6 @@ func (r *inRun) startRun(ctx context.Context) (wire.Run, error) {
 		if !fault.Is(err, fault.ReservedConflict) || !r.app.env.Now().Before(r.deadline) {
 			return run, err
 		}
-		r.before = client.RequestID(err)
 		r.tell.set("waiting: %s", err)
 		if err := pause(ctx, time.Second); err != nil {
 			return run, err
@@ -245,7 +246,7 @@ func (r *inRun) beat(ctx context.Context, run wire.Run) {
 				return // it was begun anew
 			}
 			asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
-			_, err := r.as.RenewRun(asked, run.Environment, run.State, run.ID)
+			_, err := r.as.RenewRun(asked, run.Environment, run.State, run.ID, wire.RunRenewal{})
 			cancel()
 			if fault.Is(err, fault.ReservedConflict) {
 				r.mu.Lock()

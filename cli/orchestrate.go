@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kl/client"
 	"kl/fault"
 	"kl/terraform"
 	"kl/wire"
@@ -233,7 +232,7 @@ func (r *inRun) reserve(ctx context.Context) (ready bool, err error) {
 			return r.reserved(ctx, run)
 		}
 		away := fault.ClassOf(err) == fault.Unavailable // a server that restarts knows the run again
-		if r.before = client.RequestID(err); !away && !waits(err) || left == 0 {
+		if !away && !waits(err) || left == 0 {
 			return false, notApplied(err)
 		}
 		if !away && r.run.Status != wire.RunPlanning {
@@ -336,6 +335,20 @@ func ahead(err error) string {
 	return "waiting" + place + ": " + strings.Join(who, "; ") + "; if its owner is gone: kl apply abort --apply-id " + runs[0].RunID
 }
 
+// announce tells the server that the apply begins, for those who look at the
+// run. What it cannot tell does not stop it, but a run that has been ended
+// could write nothing of what it builds.
+func (r *inRun) announce(ctx context.Context) error {
+	run, err := r.as.RenewRun(ctx, r.target.environment, r.target.state, r.run.ID, wire.RunRenewal{Status: wire.RunApplying})
+	switch {
+	case err == nil:
+		r.setRun(run)
+	case fault.Is(err, fault.ReservedConflict):
+		return notApplied(err)
+	}
+	return ctx.Err()
+}
+
 // applyPlan applies the saved plan.
 func (r *inRun) applyPlan(ctx context.Context) error {
 	total := 0
@@ -346,6 +359,9 @@ func (r *inRun) applyPlan(ctx context.Context) error {
 		case terraform.Create, terraform.Update, terraform.Delete, terraform.Import:
 			total++
 		}
+	}
+	if err := r.announce(ctx); err != nil {
+		return err
 	}
 	r.tell.set("%s", applying(r.run.ID, 0, total))
 	c := r.command

@@ -125,5 +125,8 @@ func (c *counting) Write(b []byte) (int, error) {
 }
 
 func applying(run string, done, total int) string {
+	if total == 0 { // outputs, moves and the like, of which the client tells nothing
+		return fmt.Sprintf("run %s: applying", run)
+	}
 	return fmt.Sprintf("run %s: applying %d of %d", run, min(done, total), total)
 }

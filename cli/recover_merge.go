@@ -84,7 +84,7 @@ address differently, or one depends on a resource that others have deleted, --ta
 which side wins; without it nothing is merged.
 
   disjoint   what does not overlap comes back; where it does, the state stays as it is
-  theirs     the same
+  theirs     the same, without what depends on what is gone
   mine       the refused write wins
   A=mine     a side for each address: --take 'aws_instance.a=mine,aws_instance.b["x"]=theirs'
 

@@ -203,7 +203,11 @@ To end another's run needs the role write, and is noted in the audit trail.`,
 			if a.asJSON {
 				return a.printJSON(r)
 			}
-			return a.printf("the run %s on %s is aborted; %s of it are in the state\n", r.ID, r.State, plural(r.Checkpoints, "write", "writes"))
+			written := "it has written nothing"
+			if r.Checkpoints > 0 {
+				written = "what it has written stays in the state (" + plural(r.Checkpoints, "write", "writes") + ")"
+			}
+			return a.printf("the run %s on %s is aborted; %s\n", r.ID, r.State, written)
 		},
 	}
 	cmd.Flags().StringVar(&id, "apply-id", "", "the run's id, as kl runs prints it")

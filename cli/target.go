@@ -47,6 +47,7 @@ type source struct {
 	address                           string // as found
 	username, password, token         string
 	base, workspace, environment, key string // of the address
+	client                            bool   // Terraform's own setting
 }
 
 // target is the server, and the state, that a command means.
@@ -60,6 +61,7 @@ type target struct {
 	workspace   string   // "" when no source knows it
 	environment string   // id or slug, "" when no source knows it
 	state       string   // "" when no source knows it
+	noState     bool     // Terraform's own address names none
 	notes       []string // why something that was found is not used
 	trouble     error    // a source that could not be read
 }
@@ -112,7 +114,7 @@ func (a *app) sources(t *target) []func() (source, error) {
 		for _, e := range b.Expressions {
 			t.notes = append(t.notes, e+" is an expression, whose value only terraform knows")
 		}
-		return source{name: b.Source, address: b.Address, username: b.Username, password: b.Password}, nil
+		return source{name: b.Source, address: b.Address, username: b.Username, password: b.Password, client: true}, nil
 	}
 	return []func() (source, error){
 		func() (source, error) { return fromTerraform(terraform.FromEnvironment(a.env.Getenv), nil) },
@@ -138,7 +140,7 @@ func (t *target) take(s source) error {
 			return err
 		}
 		if t.base == "" {
-			t.base, t.address = s.base, s.name
+			t.base, t.address, t.noState = s.base, s.name, s.client && s.key == ""
 		}
 		if !sameServer(s.base, t.base) {
 			if s.password != "" || s.token != "" {

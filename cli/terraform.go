@@ -161,8 +161,10 @@ type tfRun struct {
 	target  *target  // nil when trouble is set
 	trouble error    // why the state or its server is not known
 	before  string   // id of the last refused request before the run
-	tmp     string   // a directory for the plan, which holds secrets
-	shown   []byte   // JSON of the plan that was judged last
+	// refused asks for the newest refusal that the client can have met.
+	refused func(context.Context) (wire.Request, error)
+	tmp     string // a directory for the plan, which holds secrets
+	shown   []byte // JSON of the plan that was judged last
 	// values says that -var and -var-file go with the apply of the plan that was
 	// judged last.
 	values bool
@@ -232,7 +234,7 @@ func (r *tfRun) find(ctx context.Context) {
 		r.trouble = err
 		return
 	}
-	r.target = t
+	r.target, r.refused = t, t.lastRequest
 }
 
 // terminalOf is r where that is a terminal, else nil.
@@ -275,7 +277,7 @@ func (r *tfRun) explain(ctx context.Context, verb string) error {
 	}
 	asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
 	defer cancel()
-	last, err := r.target.lastRequest(asked)
+	last, err := r.refused(asked)
 	switch class := fault.ClassOf(err); {
 	case class == fault.Auth, class == fault.Scope, class == fault.Unavailable:
 		return err

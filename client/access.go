@@ -123,3 +123,8 @@ func (c *Client) ArchiveState(ctx context.Context, env, state string) (s wire.St
 func (c *Client) LastRequest(ctx context.Context) (r wire.Request, err error) {
 	return r, c.call(ctx, http.MethodGet, wire.LastRequestPath, nil, nil, &r)
 }
+
+// LastRequestIn is LastRequest of what came on the state's address within a run.
+func (c *Client) LastRequestIn(ctx context.Context, run string) (r wire.Request, err error) {
+	return r, c.call(ctx, http.MethodGet, wire.LastRequestPath, url.Values{"run": {run}}, nil, &r)
+}

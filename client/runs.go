@@ -50,9 +50,9 @@ func (c *Client) Reserve(ctx context.Context, env, state, id string, q wire.Rese
 	return r, c.call(ctx, http.MethodPost, runPath(env, state, id, "/reserve"), nil, q, &r)
 }
 
-// RenewRun gives a run another lease.
-func (c *Client) RenewRun(ctx context.Context, env, state, id string) (r wire.Run, err error) {
-	return r, c.call(ctx, http.MethodPost, runPath(env, state, id, "/renew"), nil, nil, &r)
+// RenewRun gives a run another lease, and tells with q when its apply begins.
+func (c *Client) RenewRun(ctx context.Context, env, state, id string, q wire.RunRenewal) (r wire.Run, err error) {
+	return r, c.call(ctx, http.MethodPost, runPath(env, state, id, "/renew"), nil, q, &r)
 }
 
 // RebaseRun makes the newest version what the run sees, to plan again.

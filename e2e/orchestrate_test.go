@@ -72,8 +72,8 @@ func TestScopedAppliesOverlap(t *testing.T) {
 	ana.awaitGate("ana", p)
 	ben.awaitGate("ben", q)
 	runs := s.runs(true)
-	if len(runs) != 2 || runs[0].Status != wire.RunReserved || runs[1].Status != wire.RunReserved {
-		t.Fatalf("runs: got %+v, want two that have reserved", runs)
+	if len(runs) != 2 || runs[0].Status != wire.RunApplying || runs[1].Status != wire.RunApplying {
+		t.Fatalf("runs: got %+v, want two that apply", runs)
 	}
 	out := s.mustKL("runs", "prod", "--live")
 	wantText(t, out, runs[0].ID, runs[1].ID, "terraform_data.ana, terraform_data.ana_behind")
@@ -219,6 +219,9 @@ func TestAbortedOrchestratedApply(t *testing.T) {
 	p := ana.startKL(inRun("-f", "ana.tf")...)
 	ana.awaitGate("ana_gate", p)
 	run := s.theRun()
+	if run.Status != wire.RunApplying || run.Checkpoints != 0 {
+		t.Errorf("while terraform applies the run is %s with %d writes, want applying before the first", run.Status, run.Checkpoints)
+	}
 	out := s.mustKL("apply", "abort", "--state", "prod", "--latest", "--reason", "wrong branch")
 	wantText(t, out, run.ID)
 	before := s.head("prod").Version
@@ -309,6 +312,24 @@ func TestPlainWriteToReserved(t *testing.T) {
 	}
 }
 
+// What is told of an apply that fails is its own failure, not what somebody with
+// the same token was refused meanwhile.
+func TestFailureBesideAnothersRefusal(t *testing.T) {
+	t.Parallel()
+	s, ana, _ := crew(t, item("base", `"b"`))
+	same := initWorkdir(t, httpBackend+item("base", `"b"`), ana.env)
+	give(map[string]string{"ana.tf": strings.Replace(gate("ana", `"a"`), "; done", "; done; false", 1)}, ana, same)
+	p := ana.startKL(inRun("-f", "ana.tf")...)
+	ana.awaitGate("ana", p)
+	same.wantKL(2, inRun("-f", "ana.tf"), "is reserved by the run "+s.theRun().ID)
+	ana.openGate("ana")
+	a := p.result(clientPatience)
+	if a.code != 1 || strings.Contains(a.out, "is reserved by the run") {
+		t.Errorf("exit %d, want 1 and nothing of the other's refusal\n%s", a.code, a.out)
+	}
+	wantText(t, a.out, "Error running command", "apply failed")
+}
+
 // Ctrl-C comes to the client once, which ends in order; what it has built stays.
 // A second one aborts the run.
 func TestInterruptedRun(t *testing.T) {
@@ -318,6 +339,10 @@ func TestInterruptedRun(t *testing.T) {
 	p := ana.startKL(inRun("-f", "ana.tf")...)
 	ana.awaitGate("ana_gate", p)
 	run := s.theRun()
+	// that somebody with the same token is refused is not why this one ends
+	same := initWorkdir(t, httpBackend+item("base", `"b"`), s.envFor("ana", "prod"))
+	give(map[string]string{"ana.tf": chain("ana")}, same)
+	same.wantKL(2, inRun("-f", "ana.tf"), "is reserved by the run "+run.ID)
 	interrupt(p)
 	a := p.result(clientPatience)
 	if a.code != 1 {
@@ -385,6 +410,8 @@ func TestPlanSpec(t *testing.T) {
 	ana.wantKL(3, inRun("spec.json"), "nothing was applied: the configuration is not what it was")
 	ana.write("ana.tf", files["ana.tf"])
 	ana.wantKL(3, inRun("spec.json", "-f", "ana.tf"), "name it alone")
+	ana.wantKL(3, []string{"apply", "spec.json"}, "is a spec of kl plan -o", "next: kl apply --orchestrated spec.json")
+	ana.wantKL(3, []string{"apply", "-f", "spec.json", "--yes"}, "is a spec of kl plan -o", "next: kl apply --orchestrated spec.json")
 	ana.wantKL(0, inRun("-f", "spec.json"), "done; its last write is version 3")
 	if got := input(t, s.pull("prod"), "ana"); got != "one" {
 		t.Errorf("the variable of the plan is not that of the apply: %q", got)

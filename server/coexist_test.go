@@ -297,7 +297,7 @@ func TestMergeRefusedThatDependsOnWhatIsGone(t *testing.T) {
 	for take, c := range map[string]struct{ side, lost string }{
 		`"mine"`:                         {"mine", ""},
 		`"theirs"`:                       {"theirs", "aws_instance.ben"},
-		`"disjoint"`:                     {"theirs", "aws_instance.ben"},
+		`"disjoint"`:                     {"mine", ""}, // nobody else has changed it
 		`{"aws_instance.ben":"mine"}`:    {"mine", ""},
 		`{"aws_instance.ben":"theirs"}`:  {"theirs", "aws_instance.ben"},
 		`{"aws_instance.other":"mine"}`:  {"", ""},
@@ -324,7 +324,7 @@ func TestMergeRefusedThatDependsOnWhatIsGone(t *testing.T) {
 			id, _ := f.Extra["refused_write"].(string)
 			var why wire.Request
 			s.Do(ben, "GET", s.URL+"/v1/requests/"+f.RequestID, nil).Into(t, &why)
-			if story := strings.Join(why.Story, "\n"); !strings.Contains(story, "kl recover merge "+id+" --state app --take mine") {
+			if story := strings.Join(why.Story, "\n"); !strings.Contains(story, "kl recover merge "+id+" --state app --take disjoint") {
 				t.Errorf("the story is %s", story)
 			}
 			url := s.APIURL("app", "/refused/"+id+"/merge")

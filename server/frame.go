@@ -131,7 +131,7 @@ func (cl *call) note(method string) wire.Request {
 		RequestID: cl.id, Time: cl.start.UTC(), Method: short(method), Route: cl.path,
 		Status: p.Status, Class: p.Class, Code: p.Code, Detail: p.Detail, NextStep: p.NextStep,
 		Principal: cl.principal.Display(), PrincipalID: cl.principal.ID, User: cl.principal.User,
-		Workspace: short(cl.workspace), Environment: short(cl.environment), State: short(cl.state), LockID: short(cl.lockID),
+		Workspace: short(cl.workspace), Environment: short(cl.environment), State: short(cl.state), LockID: short(cl.lockID), RunID: short(cl.runID),
 		Members: p.Extra,
 	}
 }

@@ -325,6 +325,24 @@ func TestLastRequestBeforeARun(t *testing.T) {
 	}
 }
 
+// Those who share a token tell their runs' refusals apart.
+func TestLastRequestInARun(t *testing.T) {
+	s, _ := seeded(t)
+	us := s.Automation()
+	mine, other := runOf(t, s, us, `{}`), runOf(t, s, us, `{}`)
+	last := func(r wire.Run) *kltest.Answer {
+		return s.Do(us, "GET", s.URL+wire.LastRequestPath+"?run="+r.ID, nil)
+	}
+	want(t, "reserve", reserve(s, us, mine, write("aws_a.one")), 200)
+	p := refused(t, "a write within the run", s.Do(us, "POST", s.URL+mine.StatePath, []byte("{}")), 400, fault.BodyInvalid)
+	blocked(t, "the other reserves", reserve(s, us, other, write("aws_a.one")))
+	refused(t, "nothing was refused on the other's address", last(other), 404, fault.NotFound)
+	var r wire.Request
+	if last(mine).Into(t, &r); r.RequestID != p.RequestID || r.RunID != mine.ID {
+		t.Errorf("the last refusal in the run is %+v", r)
+	}
+}
+
 func TestEventsOfOnesOwnWorkspaces(t *testing.T) {
 	x := newTeam(t)
 	x.join("bob", "write")

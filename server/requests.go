@@ -71,7 +71,7 @@ func (s *Server) mayRead(ctx context.Context, p auth.Principal, env string) bool
 
 // lastRequest tells of the caller's own last refusal.
 func (s *Server) lastRequest(c echo.Context) error {
-	r, err := s.store.LastRequest(c.Request().Context(), callOf(c).principal)
+	r, err := s.store.LastRequest(c.Request().Context(), callOf(c).principal, c.QueryParam("run"))
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func accountRoutes() []Route {
 		{Method: http.MethodGet, Path: "/v1/whoami", Access: Known, handle: (*Server).whoami, Summary: "Who the caller is", Answer: wire.Whoami{}, Query: []Param{{"environment", "tell the role on this environment too, and what holds its workspace"}}},
 		{
 			Method: http.MethodGet, Path: wire.LastRequestPath, Access: Known, handle: (*Server).lastRequest,
-			Summary: "Why the caller's own last refused request was refused", Answer: wire.Request{},
+			Summary: "Why the caller's own last refused request was refused", Query: []Param{{"run", "only what came on the state's address within this run"}}, Answer: wire.Request{},
 		},
 		{Method: http.MethodGet, Path: "/v1/requests/{id}", Access: Known, handle: (*Server).request, Summary: "Why a request was refused", Answer: wire.Request{}},
 		{

@@ -37,7 +37,7 @@ func runRoutes() []Route {
 		},
 		{
 			Method: http.MethodPost, Path: runPath + "/renew", Access: Environment, Action: auth.LockForPlan, handle: (*Server).renewRun,
-			Summary: "Give the run another lease", Answer: wire.Run{},
+			Summary: "Give the run another lease, and say when its apply begins", Body: wire.RunRenewal{}, Answer: wire.Run{},
 		},
 		{
 			Method: http.MethodPost, Path: runPath + "/rebase", Access: Environment, Action: auth.LockForPlan, handle: (*Server).rebaseRun,

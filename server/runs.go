@@ -75,7 +75,19 @@ func (s *Server) reserve(c echo.Context) error {
 	return answer(c, r)
 }
 
-func (s *Server) renewRun(c echo.Context) error { return s.changeRun(c, s.store.RenewRun) }
+func (s *Server) renewRun(c echo.Context) error {
+	var q wire.RunRenewal
+	if err := decodeIfAny(c, &q); err != nil {
+		return err
+	}
+	if q.Status != "" && q.Status != wire.RunApplying {
+		return fault.New(fault.ParameterInvalid, "a renewal cannot make a run %q", q.Status).
+			WithNext(`send {"status":"applying"} when its apply begins, and no status else`)
+	}
+	return s.changeRun(c, func(ctx context.Context, by store.Actor, ref store.Ref, id string) (wire.Run, error) {
+		return s.store.RenewRun(ctx, by, ref, id, q.Status == wire.RunApplying)
+	})
+}
 
 func (s *Server) rebaseRun(c echo.Context) error { return s.changeRun(c, s.store.RebaseRun) }
 

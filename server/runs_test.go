@@ -367,6 +367,34 @@ func TestRunLease(t *testing.T) {
 	}
 }
 
+// TestRunSaysThatItApplies: an apply that has not written for a while is told
+// from a reservation whose owner has yet to begin.
+func TestRunSaysThatItApplies(t *testing.T) {
+	s, _ := seeded(t)
+	us := s.Automation()
+	r := runOf(t, s, us, `{}`)
+	renew := func(body string) *kltest.Answer {
+		return s.Do(us, "POST", s.APIURL("app", "/runs/"+r.ID+"/renew"), []byte(body))
+	}
+	is := func(what, status string, a *kltest.Answer) {
+		t.Helper()
+		want(t, what, a, http.StatusOK)
+		var got wire.Run
+		if a.Into(t, &got); got.Status != status {
+			t.Errorf("%s: the run is %s, want %s", what, got.Status, status)
+		}
+	}
+	is("nothing is reserved", wire.RunPlanning, renew(`{"status":"applying"}`))
+	is("reserve", wire.RunReserved, reserve(s, us, r, write("aws_a.one")))
+	is("renew without a body", wire.RunReserved, renew(""))
+	is("renew", wire.RunReserved, renew(`{}`))
+	refused(t, "finish by a renewal", renew(`{"status":"finished"}`), http.StatusBadRequest, fault.ParameterInvalid)
+	refused(t, "an unknown member", renew(`{"state":"applying"}`), http.StatusBadRequest, fault.ParameterInvalid)
+	is("the apply begins", wire.RunApplying, renew(`{"status":"applying"}`))
+	is("renew", wire.RunApplying, renew(""))
+	blocked(t, "reserve", reserve(s, us, runOf(t, s, us, `{}`), write("aws_a.one")))
+}
+
 // TestRunsWait: who waits gets its turn in the order of arrival, also past
 // those who come later for the same, and is told as soon as it is free.
 func TestRunsWait(t *testing.T) {

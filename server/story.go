@@ -177,14 +177,6 @@ func nextSteps(r wire.Request, kept *wire.Refused) []string {
 		"Next, one of:",
 		"  kl recover merge"+at+" --dry-run",
 		"      shows what would come back, what overlaps and what is newer in the state",
-	)
-	if r.Code == string(fault.DependencyConflict) {
-		lines = append(lines,
-			"  kl recover merge"+at+" --take mine",
-			"      brings in all that exists, also what depends on what is gone",
-		)
-	}
-	lines = append(lines,
 		"  kl recover merge"+at+" --take disjoint",
 		"      brings back what nobody else has changed, and leaves the rest as it is stored",
 		"  kl recover discard"+at,

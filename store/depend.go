@@ -60,7 +60,7 @@ func (s *Store) guardDependencies(ref Ref, p *plan, m *merging, others map[eleme
 			continue
 		}
 		m.by[d.address] = gone[d.on]
-		side, ok := choose.pick(d.address)
+		side, ok := choose.pick(d.address, true)
 		if !ok {
 			m.conflicts = append(m.conflicts, d.address)
 		} else {

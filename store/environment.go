@@ -281,6 +281,36 @@ type trashed struct {
 	rec *stateRec
 }
 
+func notTrashed(env, name string) error {
+	return fault.New(fault.ParameterInvalid, "the environment %s has the state %s, which is not in the trash", env, name).
+		WithNext("kl state delete %s; then delete the environment again", name)
+}
+
+// goesUnseen refuses unless a state is none but in name: never written, with no
+// lock and no refused write that tells of objects.
+func goesUnseen(tx *bbolt.Tx, env, name string, sid uint64, r *stateRec) error {
+	if r.Head != 0 {
+		return notTrashed(env, name)
+	}
+	held := false
+	err := eachKV(tx, bSession, u64(sid), func(_, _ []byte) (bool, error) { held = true; return false, nil })
+	if err != nil {
+		return err
+	}
+	open, err := openRefused(tx, sid)
+	switch {
+	case err != nil:
+		return err
+	case held:
+		return fault.New(fault.ParameterInvalid, "the environment %s has the state %s, which is locked", env, name).
+			WithNext("see by whom: kl lock show %s; then delete the environment again", name)
+	case len(open) > 0:
+		return fault.New(fault.ParameterInvalid, "the environment %s has the state %s, of which a refused write is kept that is not settled", env, name).
+			WithNext("see it with: kl recover list --state %s; merge or discard it, then delete the environment again", name)
+	}
+	return nil
+}
+
 // trashOnly returns the states of an environment, if all are in the trash or
 // were never written, and nobody has come to know others than names.
 func trashOnly(tx *bbolt.Tx, env string, names []string) (map[string]trashed, error) {
@@ -292,14 +322,13 @@ func trashOnly(tx *bbolt.Tx, env string, names []string) (map[string]trashed, er
 		if err != nil {
 			return false, err
 		}
-		held := false
-		err = eachKV(tx, bSession, u64(sid), func(_, _ []byte) (bool, error) { held = true; return false, nil })
-		if err != nil {
-			return false, err
+		if r.Lifecycle != lifecycleDeleted {
+			if err := goesUnseen(tx, env, name, sid, r); err != nil {
+				return false, err
+			}
 		}
-		if r.Lifecycle != lifecycleDeleted && (r.Head != 0 || held) || !slices.Contains(names, name) {
-			return false, fault.New(fault.ParameterInvalid, "the environment %s has the state %s, which is not in the trash", env, name).
-				WithNext("kl state delete %s; then delete the environment again", name)
+		if !slices.Contains(names, name) {
+			return false, notTrashed(env, name)
 		}
 		out[name] = trashed{sid, r}
 		return true, nil

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -158,3 +159,45 @@ func TestTokens(t *testing.T) {
 }
 
 func second(_ wire.Token, err error) error { return err }
+
+// TestDeleteEnvironmentNamesWhatIsLeft: a state that was never written may hold
+// something all the same, and what is to be done with it can be done.
+func TestDeleteEnvironmentNamesWhatIsLeft(t *testing.T) {
+	f, ctx := newFixture(t, store.Options{}), context.Background()
+	left := func(what, next string) {
+		t.Helper()
+		err := f.s.DeleteEnvironment(ctx, f.actor, f.env)
+		wantCode(t, what, err, fault.ParameterInvalid)
+		if e := fault.Of(err); e == nil || !strings.Contains(e.Next, next) {
+			t.Errorf("%s: %v, want the next step %q", what, err, next)
+		}
+	}
+	st := kltest.NewState(3, 1)
+	_, err := f.write("lost", "gone", st.Bytes())
+	id := refusedOf(t, err)
+	left("a refused write", "kl recover list --state lost")
+	preview, err := f.s.MergeRefused(ctx, f.actor, f.ref("lost"), id, wire.MergeRequest{DryRun: true})
+	if err != nil || len(preview.Added) != len(st.Addresses()) {
+		t.Errorf("what would become the first version: %+v, %v; want %d instances", preview, err, len(st.Addresses()))
+	}
+	if err := f.s.DiscardRefused(ctx, f.actor, f.ref("lost"), id); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.lock("held", "L", wire.OperationApply); err != nil {
+		t.Fatal(err)
+	}
+	left("a lock", "kl lock show held")
+	if err := f.unlock("held", "L"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.write("kept", "", st.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	left("a state", "kl state delete kept")
+	if err := f.s.Delete(ctx, f.actor, f.ref("kept"), ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.s.DeleteEnvironment(ctx, f.actor, f.env); err != nil {
+		t.Error(err)
+	}
+}

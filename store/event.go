@@ -172,8 +172,9 @@ func foundNothing(r *wire.Request) bool {
 
 // LastRequest tells which of the remembered refusals of p is the newest; for a
 // user's token those of the user's other tokens count too, and a state that was
-// not there to be read is none. Code: not_found.
-func (s *Store) LastRequest(ctx context.Context, p auth.Principal) (wire.Request, error) {
+// not there to be read is none. With run only those within that run count.
+// Code: not_found.
+func (s *Store) LastRequest(ctx context.Context, p auth.Principal, run string) (wire.Request, error) {
 	var out wire.Request
 	look := func(tx *bbolt.Tx) error {
 		ring := tx.Bucket(bRequestRing)
@@ -187,7 +188,7 @@ func (s *Store) LastRequest(ctx context.Context, p auth.Principal) (wire.Request
 			if err != nil {
 				return err
 			}
-			if ok && r.PrincipalID != "" && (r.PrincipalID == p.ID || p.User != "" && r.User == p.User) && !foundNothing(r) {
+			if ok && r.PrincipalID != "" && (r.PrincipalID == p.ID || p.User != "" && r.User == p.User) && (run == "" || r.RunID == run) && !foundNothing(r) {
 				out = *r
 				return errFound
 			}

@@ -158,9 +158,9 @@ func decodeChanges(b []byte) ([]change, error) {
 	return cs, r.err
 }
 
-// take says which side wins where both changed an element; it is asked only
-// for conflicts. The zero value refuses.
-type take func(address string) (merge.Verdict, bool)
+// take says which side wins where both changed an element, or where ours depends
+// on what others deleted; it is asked only for conflicts. The zero value refuses.
+type take func(address string, depends bool) (merge.Verdict, bool)
 
 // mergeWrite merges a planned document into the head as seen from v. p is ours
 // against the head. The refusal is a conflict; nil means that the document, or
@@ -198,7 +198,7 @@ func (s *Store) mergeWrite(ctx context.Context, ref Ref, p *plan, v *view, choos
 		}
 		if verdict == merge.Conflict {
 			m.by[c.address] = f.by
-			if side, ok := choose.pick(c.address); ok {
+			if side, ok := choose.pick(c.address, false); ok {
 				verdict = side
 				m.chosen = append(m.chosen, c.address)
 			} else {
@@ -235,11 +235,11 @@ func (s *Store) mergeWrite(ctx context.Context, ref Ref, p *plan, v *view, choos
 	return m, nil, err
 }
 
-func (t take) pick(address string) (merge.Verdict, bool) {
+func (t take) pick(address string, depends bool) (merge.Verdict, bool) {
 	if t == nil {
 		return merge.Conflict, false
 	}
-	return t(address)
+	return t(address, depends)
 }
 
 // blind decides without a base: what only one side has stays, what both have

@@ -461,6 +461,12 @@ func (s *Store) CheckQuota(ctx context.Context, ref Ref, delta, peak int64) (wir
 					holder(ref, env, d), held(d, top.Resulting), u.Hard))
 			}
 		}
+		for _, u := range uses[2:] { // by how many bytes a plan adds is not known
+			if u.Use.Hard > 0 && u.Use.Current >= u.Use.Hard && fit > 0 {
+				out.Warnings = append(out.Warnings, fmt.Sprintf("%s has %s, and the hard limit is %d: a write that makes the state larger is refused",
+					holder(ref, env, u.Dimension), held(u.Dimension, u.Use.Current), u.Use.Hard))
+			}
+		}
 		out.Projected, out.Status = *out.State.Projected, worst.String()
 		return ctx.Err()
 	})

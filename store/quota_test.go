@@ -227,6 +227,11 @@ func TestByteQuotas(t *testing.T) {
 	q := f.quota("s")
 	f.limit(wire.LimitsPatch{StateBytesHardLimit: ptr(q.Bytes.Current)})
 	wantDetails(t, w.refused("larger", holding(5), fault.BytesQuota), map[string]any{"dimension": "bytes", "hard_limit": q.Bytes.Current, "current_count": q.Bytes.Current})
+	for delta, want := range map[int64]int{1: 1, 0: 0} {
+		if got, err := f.s.CheckQuota(context.Background(), f.ref("s"), delta, delta); err != nil || got.Status != "ok" || len(got.Warnings) != want {
+			t.Errorf("a check of %+d without room for a byte: %q, %s, %v", delta, got.Warnings, got.Status, err)
+		}
+	}
 	w.must("the same size", holding(4))
 	f.limit(wire.LimitsPatch{StateBytesHardLimit: ptr(int64(1))})
 	fewer := holding(3)

@@ -56,14 +56,19 @@ func chooser(t *wire.Take) (take, error) {
 		if !ok {
 			return nil, bad(t.All)
 		}
-		return func(string) (merge.Verdict, bool) { return side, true }, nil
+		return func(_ string, depends bool) (merge.Verdict, bool) {
+			if depends && t.All == wire.TakeDisjoint {
+				return merge.Ours, true // nobody else has changed it, and it exists
+			}
+			return side, true
+		}, nil
 	}
 	for _, side := range t.Address {
 		if side != wire.TakeMine && side != wire.TakeTheirs {
 			return nil, bad(side)
 		}
 	}
-	return func(address string) (merge.Verdict, bool) {
+	return func(address string, _ bool) (merge.Verdict, bool) {
 		side, ok := t.Address[address]
 		return sides[side], ok
 	}, nil
@@ -172,8 +177,12 @@ func (s *Store) describeMerge(rec *refusedRec, p *plan, m *merging, choose take)
 		ID: rec.ID, Status: rec.Status, Serial: p.rec.Serial, Added: []string{}, Changed: []string{}, Removed: []string{}, Overlapping: []wire.Overlap{}, Newer: []string{},
 	}
 	takes := m.takes
-	if p.head == nil {
-		return out, nil
+	if p.head == nil { // all of it is the state's first version
+		if p.opaque {
+			return out, nil
+		}
+		err := eachInstance(p.body.Bytes(), s.seed, func(address string, _ bool, _ func() [16]byte) { out.Added = append(out.Added, address) })
+		return out, err
 	}
 	for i := range takes {
 		c := &takes[i]
@@ -196,7 +205,7 @@ func (s *Store) describeMerge(rec *refusedRec, p *plan, m *merging, choose take)
 	}
 	for _, a := range overlapping {
 		o := wire.Overlap{Address: a, DependsOn: on[a]}
-		if side, ok := choose.pick(a); ok {
+		if side, ok := choose.pick(a, on[a] != ""); ok {
 			o.Side = map[merge.Verdict]string{merge.Ours: wire.TakeMine, merge.Theirs: wire.TakeTheirs}[side]
 		}
 		if who, ok := by[a].(changer); ok {

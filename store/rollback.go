@@ -32,8 +32,8 @@ type rolledBack struct {
 // an earlier one had at an address and the head's else: instances that were not
 // there then go, those that were there come back. Nothing else is touched, and
 // the version before stays, so that another rollback undoes it. The serial is
-// the head's plus one; the bytes of an opaque version cannot be changed, so that
-// such a one keeps its own. When the content is the head's already, no version
+// the head's plus one; only an encrypted document, which nobody else can change,
+// keeps its own. When the content is the head's already, no version
 // is made. For who shares the state it is the work of somebody else, which
 // their next write is merged with. q.DryRun only tells.
 //
@@ -93,7 +93,7 @@ func (s *Store) rollbackOnce(ctx context.Context, l *live, by Actor, ref Ref, q 
 	}
 	out := wire.Rollback{
 		To: snap.Version.Version, ToSerial: snap.Serial, Address: q.Address, DryRun: q.DryRun, Serial: b.rec.Serial, Opaque: snap.Opaque || b.rec.Opaque,
-		Added: []string{}, Changed: []string{}, Removed: []string{}, Dependents: []wire.Dependent{}, Missing: []wire.Dependent{},
+		Added: []string{}, Changed: []string{}, Removed: []string{}, Dependents: []wire.Dependent{}, Missing: []wire.Dependent{}, Twice: []wire.Twice{},
 	}
 	var body *Body
 	if within == nil {
@@ -130,29 +130,28 @@ func (s *Store) rollbackOnce(ctx context.Context, l *live, by Actor, ref Ref, q 
 // wholeThen is the document of an earlier version with the next serial; nil
 // when it has the head's content.
 func (s *Store) wholeThen(ref Ref, snap *Snapshot, then []byte, rec *stateRec) (*Body, error) {
-	if snap.Opaque {
-		// OpenTofu compares the serial of an encrypted document with the one inside
+	start, end, err := serialSpan(snap.Opaque, then)
+	if err != nil {
+		return nil, err
+	}
+	if end == 0 {
 		if snap.SHA256 == hex.EncodeToString(rec.SHA256) {
 			return nil, nil
 		}
 		return s.ownBody(bytes.Clone(then)), nil
 	}
-	same, err := withSerial(then, rec.Serial)
-	if err != nil {
-		return nil, err
+	same := sha256.New()
+	for _, part := range [][]byte{then[:start], strconv.AppendUint(nil, rec.Serial, 10), then[end:]} {
+		_, _ = same.Write(part) // never fails
 	}
-	if sum := sha256.Sum256(same); bytes.Equal(sum[:], rec.SHA256) {
+	if bytes.Equal(same.Sum(nil), rec.SHA256) {
 		return nil, nil
 	}
 	next, err := serialAfter(ref, rec)
 	if err != nil {
 		return nil, err
 	}
-	doc, err := withSerial(then, next)
-	if err != nil {
-		return nil, err
-	}
-	return s.ownBody(doc), nil
+	return s.ownBody(slices.Concat(then[:start], strconv.AppendUint(nil, next, 10), then[end:])), nil
 }
 
 // serialAfter is the serial that follows the head's.
@@ -165,22 +164,30 @@ func serialAfter(ref Ref, rec *stateRec) (uint64, error) {
 	return rec.Serial + 1, nil
 }
 
-// withSerial is a document with another serial and no other change.
-func withSerial(b []byte, serial uint64) ([]byte, error) {
+// serialSpan is where a stored document has its serial; 0 and 0 when that may not
+// be changed: OpenTofu compares the one of an encrypted document with the one
+// inside.
+func serialSpan(opaque bool, b []byte) (start, end int, err error) {
+	if opaque {
+		info, err := tfstate.Sniff(b)
+		if err != nil {
+			return 0, 0, fmt.Errorf("find the serial of a stored version: %w", err)
+		}
+		if info.Encrypted {
+			return 0, 0, nil
+		}
+		return info.SerialStart, info.SerialEnd, nil
+	}
 	sc := tfstate.NewScanner(b, tfstate.Options{Reordered: true})
 	for sc.Head().SerialEnd == 0 {
 		if _, err := sc.Next(); err != nil {
 			if errors.Is(err, io.EOF) && sc.Head().SerialEnd != 0 {
 				break
 			}
-			return nil, fmt.Errorf("find the serial of a stored version: %w", err)
+			return 0, 0, fmt.Errorf("find the serial of a stored version: %w", err)
 		}
 	}
-	h := sc.Head()
-	out := make([]byte, 0, len(b)+20)
-	out = append(out, b[:h.SerialStart]...)
-	out = strconv.AppendUint(out, serial, 10)
-	return append(out, b[h.SerialEnd:]...), nil
+	return sc.Head().SerialStart, sc.Head().SerialEnd, nil
 }
 
 // partThen is the head with what an earlier version had within a scope; nil
@@ -280,7 +287,41 @@ func describeRollback(out *wire.Rollback, p *plan) error {
 			touched[config] = wire.DiffRemoved
 		}
 	}
-	return dependents(out, p.body.Bytes(), ours, touched)
+	doc := p.body.Bytes()
+	if out.Address != "" {
+		if err := twice(out, doc, ours); err != nil {
+			return err
+		}
+	}
+	return dependents(out, doc, ours, touched)
+}
+
+// twice reads the new document for instances of ours whose object is at another
+// address too, because it has moved there since.
+func twice(out *wire.Rollback, doc []byte, ours map[string]bool) error {
+	provider, at := "", map[string][]string{} // of an object: its addresses
+	err := oldTokens(doc, func(t *tfstate.Token) {
+		switch t.Kind {
+		case tfstate.CutResource:
+			provider = tfstate.Provider(t.Raw())
+		case tfstate.CutInstance:
+			if object := objectOf(t, provider); object != "" {
+				at[object] = append(at[object], t.Inst.Address())
+			}
+		}
+	})
+	for _, addresses := range at {
+		for i, a := range addresses {
+			if ours[a] && len(addresses) > 1 {
+				out.Twice = append(out.Twice, wire.Twice{Address: a, AlsoAt: addresses[(i+1)%len(addresses)]})
+			}
+		}
+	}
+	slices.SortFunc(out.Twice, func(a, b wire.Twice) int { return cmp.Compare(a.Address, b.Address) })
+	if len(out.Twice) > maxRollback {
+		out.Twice, out.Truncated = out.Twice[:maxRollback], true
+	}
+	return err
 }
 
 // dependents reads the new document for who depends on what is touched, and

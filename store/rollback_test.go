@@ -503,6 +503,34 @@ func TestRollbackOfOpaqueVersions(t *testing.T) {
 	}
 }
 
+// What is opaque without being encrypted gets a new serial, as everything else:
+// states of old versions, and those that name something twice.
+func TestRollbackOfOpaqueDocumentsInClear(t *testing.T) {
+	for what, doc := range map[string]string{
+		"version 3":       `{"version":3,"terraform_version":"0.11.14","serial": %d ,"lineage":"l","modules":[{"path":["root"],"outputs":{"v":%d}}]}`,
+		"a serial twice":  `{"version":4,"serial":7,"lineage":"l","outputs":{},"resources":[],"Serial":%d,"x":%d}`,
+		"the same object": `{"version":4,"serial":%d,"lineage":"l","resources":[{"mode":"managed","type":"t","name":"a","provider":"p","instances":[{},{}]}],"x":%d}`,
+	} {
+		f := newFixture(t, store.Options{})
+		for n := range 2 {
+			if _, err := f.write("s", "", fmt.Appendf(nil, doc, n+1, n+1)); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		want := fmt.Sprintf(doc, 3, 1)
+		did, err := f.rollback("s", wire.RollbackRequest{To: "1"})
+		if err != nil || !did.Opaque || did.Serial != 3 || string(f.get("s", "head")) != want {
+			t.Errorf("%s: %+v, %v: %s", what, did, err, f.get("s", "head"))
+		}
+		if did, err := f.rollback("s", wire.RollbackRequest{To: "1"}); err != nil || !did.Unchanged {
+			t.Errorf("%s, again: %+v, %v", what, did, err)
+		}
+		if did, err := f.rollback("s", wire.RollbackRequest{To: "2"}); err != nil || did.Serial != 4 {
+			t.Errorf("%s, undone: %+v, %v", what, did, err)
+		}
+	}
+}
+
 // A state that was replaced by one of another lineage goes back only with a
 // ticket.
 func TestRollbackAcrossLineages(t *testing.T) {
@@ -528,5 +556,40 @@ func TestRollbackAcrossLineages(t *testing.T) {
 	}
 	if _, err := f.rollback("s", wire.RollbackRequest{To: "2"}); !fault.Is(err, fault.LineageConflict) {
 		t.Errorf("the ticket is good for one: %v", err)
+	}
+}
+
+// A part that comes back while its object is at another address by now is told.
+func TestRollbackOfWhatHasMoved(t *testing.T) {
+	f := newFixture(t, store.Options{})
+	write := func(serial int, instances ...string) {
+		t.Helper()
+		var resources []string
+		for _, i := range instances {
+			name, id, _ := strings.Cut(i, "=")
+			resources = append(resources, fmt.Sprintf(`{"mode":"managed","type":"thing","name":%q,"provider":"provider[\"example.com/a/thing\"]","instances":[{"attributes":{"id":%q}}]}`, name, id))
+		}
+		b := fmt.Appendf(nil, `{"version":4,"serial":%d,"lineage":%q,"outputs":{},"resources":[%s]}`, serial, modelLineage, strings.Join(resources, ","))
+		if _, err := f.write("s", "", b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(1, "a=1", "other=9")
+	write(2, "b=1", "other=9")
+	did, err := f.rollback("s", wire.RollbackRequest{To: "1", Address: "thing.a", DryRun: true})
+	if want := []wire.Twice{{Address: "thing.a", AlsoAt: "thing.b"}}; err != nil || !slices.Equal(did.Twice, want) {
+		t.Errorf("%+v (%v), want %v", did.Twice, err, want)
+	}
+	did, err = f.rollback("s", wire.RollbackRequest{To: "1", DryRun: true})
+	if err != nil || did.Twice == nil || len(did.Twice) != 0 {
+		t.Errorf("all of the state: %+v (%v)", did.Twice, err)
+	}
+	did, err = f.rollback("s", wire.RollbackRequest{To: "1", Address: "thing.b"})
+	if err != nil || len(did.Twice) != 0 || !slices.Equal(did.Removed, []string{"thing.b"}) {
+		t.Errorf("the new address: %+v (%v)", did, err)
+	}
+	did, err = f.rollback("s", wire.RollbackRequest{To: "1", Address: "thing.a"})
+	if err != nil || len(did.Twice) != 0 || !slices.Equal(did.Added, []string{"thing.a"}) {
+		t.Errorf("the old one behind it: %+v (%v)", did, err)
 	}
 }

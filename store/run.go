@@ -181,6 +181,13 @@ const leaseOver = "its lease was not renewed"
 
 func (r *runRec) live() bool { return wire.RunLive(r.Status) }
 
+// applies notes that the apply of what is reserved has begun.
+func (r *runRec) applies() {
+	if r.Status == wire.RunReserved {
+		r.Status = wire.RunApplying
+	}
+}
+
 // holds reports whether it has reserved something.
 func (r *runRec) holds() bool { return r.Status == wire.RunReserved || r.Status == wire.RunApplying }
 

@@ -13,12 +13,16 @@ import (
 	"kl/wire"
 )
 
-// RenewRun gives a run another lease. Codes: not_found, lock_foreign,
-// reservation_conflict when it has ended.
-func (s *Store) RenewRun(ctx context.Context, by Actor, ref Ref, id string) (wire.Run, error) {
+// RenewRun gives a run another lease. applying says that the apply of what it
+// has reserved begins; one that has reserved nothing stays as it is. Codes:
+// not_found, lock_foreign, reservation_conflict when it has ended.
+func (s *Store) RenewRun(ctx context.Context, by Actor, ref Ref, id string, applying bool) (wire.Run, error) {
 	return s.changeRun(ctx, ref, id, func(tx *bbolt.Tx, sid uint64, _ *stateRec, r *runRec) error {
 		if err := cmp.Or(r.mine(by.Principal), r.going(ref)); err != nil {
 			return err
+		}
+		if applying {
+			r.applies()
 		}
 		s.renew(r, s.now())
 		return broken(putRec(tx, bRun, runKey(sid, id), r))

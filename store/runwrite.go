@@ -388,9 +388,7 @@ func (w *writing) noteRun(tx *bbolt.Tx, s *Store, v *versionRec) error {
 	sess.Checkpoints++
 	sess.BaseVersion, sess.LastVersion, sess.LastSerial, sess.LastSHA256 = v.Version, v.Version, w.ours.serial, sha[:]
 	run.Serial = w.ours.serial
-	if run.Status == wire.RunReserved {
-		run.Status = wire.RunApplying
-	}
+	run.applies()
 	s.renew(run, now)
 	return errors.Join(putRec(tx, bRun, runKey(w.sid, run.ID), run), putOverlay(tx, w.sid, run.ID, w.overlay))
 }

@@ -253,18 +253,18 @@ func TestSniff(t *testing.T) {
 			`{"serial":2,"lineage":"l","meta":{"k":"x"},"encrypted_data":"ZGF0YQ==","encryption_version":"v0"}`,
 			tfstate.Info{
 				Members: tfstate.TopSerial | tfstate.TopLineage | tfstate.TopMeta | tfstate.TopEncryptedData | tfstate.TopEncryptionVersion,
-				Serial:  2, HasSerial: true, Lineage: "l", Encrypted: true,
+				Serial:  2, HasSerial: true, SerialStart: 10, SerialEnd: 11, Lineage: "l", Encrypted: true,
 			},
 		},
 		"version 3": {
-			`{"version":3,"terraform_version":"0.11.14","serial":9,"lineage":"l","modules":[]}`,
+			`{"version":3,"terraform_version":"0.11.14","serial": 98 ,"lineage":"l","modules":[]}`,
 			tfstate.Info{
 				Members: tfstate.TopVersion | tfstate.TopTerraformVersion | tfstate.TopSerial | tfstate.TopLineage,
-				Version: 3, HasVersion: true, Serial: 9, HasSerial: true, Lineage: "l", TerraformVersion: "0.11.14",
+				Version: 3, HasVersion: true, Serial: 98, HasSerial: true, SerialStart: 53, SerialEnd: 55, Lineage: "l", TerraformVersion: "0.11.14",
 			},
 		},
-		"twice":     {`{"serial":1,"Serial":2}`, tfstate.Info{Members: tfstate.TopSerial, Serial: 2, HasSerial: true, Ambiguous: true}},
-		"odd types": {`{"version":"4","serial":-1,"lineage":7}`, tfstate.Info{Members: tfstate.TopVersion | tfstate.TopSerial | tfstate.TopLineage}},
+		"twice":     {`{"serial":1,"Serial":2}`, tfstate.Info{Members: tfstate.TopSerial, Serial: 2, HasSerial: true, SerialStart: 21, SerialEnd: 22, Ambiguous: true}},
+		"odd types": {`{"version":"4","serial":-1,"lineage":7}`, tfstate.Info{Members: tfstate.TopVersion | tfstate.TopSerial | tfstate.TopLineage, SerialStart: 24, SerialEnd: 26}},
 	} {
 		got, err := tfstate.Sniff([]byte(c.doc))
 		if err != nil {

@@ -416,6 +416,12 @@ func sniffAgrees(t *testing.T, doc []byte, valid bool) {
 	if want.HasSerial = number("serial", &want.Serial); !want.HasSerial {
 		want.Serial = 0
 	}
+	if raw, there := top["serial"]; there { // where it is, encoding/json does not say: what is there must be it
+		want.SerialStart, want.SerialEnd = info.SerialStart, info.SerialEnd
+		if got := doc[info.SerialStart:info.SerialEnd]; !bytes.Equal(got, bytes.TrimSpace(raw)) {
+			t.Fatalf("Sniff says that the serial is %s, encoding/json says %s\n%s", got, raw, doc)
+		}
+	}
 	want.Lineage, want.TerraformVersion = o.text(top["lineage"]), o.text(top["terraform_version"])
 	want.Encrypted = o.text(top["encryption_version"]) != ""
 	want.Members = info.Members

@@ -7,6 +7,8 @@ type Info struct {
 	HasVersion       bool // version is a whole number
 	Serial           uint64
 	HasSerial        bool // serial is a whole number
+	SerialStart      int  // where the serial's value begins in the document, if it has one
+	SerialEnd        int  // and where it ends
 	Lineage          string
 	TerraformVersion string
 	Encrypted        bool // as OpenTofu encrypts states: version, resources and so on are inside
@@ -46,6 +48,7 @@ func Sniff(b []byte) (Info, error) {
 				info.Version = int64(n)
 			}
 		case TopSerial:
+			info.SerialStart, info.SerialEnd = value, i
 			info.Serial, info.HasSerial = unsigned(b[value:i])
 			if !info.HasSerial {
 				info.Serial = 0

@@ -17,8 +17,8 @@ func RunsPath(environment, state string) string {
 // Status of a run. The first three are those of a live one.
 const (
 	RunPlanning = "planning" // has reserved nothing yet
-	RunReserved = "reserved" // holds its reservations, and has written nothing yet
-	RunApplying = "applying" // has written
+	RunReserved = "reserved" // holds its reservations, and its apply has not begun
+	RunApplying = "applying" // its apply has begun: it has said so, or has written
 	RunFinished = "finished"
 	RunFailed   = "failed"
 	RunAborted  = "aborted"
@@ -86,6 +86,12 @@ type ReserveRequest struct {
 	// is held open for a few seconds; a client that goes on waiting sends it
 	// again within 40 seconds.
 	Wait Duration `json:"wait,omitempty"`
+}
+
+// RunRenewal renews a run's lease. Status applying says that the apply of what
+// is reserved begins; left out, the status stays.
+type RunRenewal struct {
+	Status string `json:"status,omitempty"`
 }
 
 // RunEnd ends a run: Status finished (also when empty) or failed for finish;

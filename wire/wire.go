@@ -335,7 +335,8 @@ type Request struct {
 	Environment string         `json:"environment"`
 	State       string         `json:"state"`
 	LockID      string         `json:"lock_id"`
-	Members     map[string]any `json:"members"` // what the problem document had besides
+	RunID       string         `json:"run_id,omitempty"` // on whose address it came, "" elsewhere
+	Members     map[string]any `json:"members"`          // what the problem document had besides
 	// Story tells all of it in sentences: what was tried, what stood in the
 	// way, where the bytes are, what to do next. Lines of a list begin with
 	// two blanks.

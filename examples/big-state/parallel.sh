@@ -25,7 +25,7 @@ apply left &
 left=$!
 apply right &
 right=$!
-until [ "$(kl runs --live --json | grep -c '"status": "reserved"')" -ge 2 ] || ! kill -0 "$left" 2>/dev/null; do
+until [ "$(kl runs --live --json | grep -cE '"status": "(reserved|applying)"')" -ge 2 ] || ! kill -0 "$left" 2>/dev/null; do
   sleep 0.2
 done
 echo "== both have reserved what is theirs"

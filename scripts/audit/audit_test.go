@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"kl/client"
 	"kl/kltest"
 	"kl/scripts/rig"
 	"kl/wire"
@@ -98,7 +100,13 @@ func TestAuditElsewhere(t *testing.T) {
 	if got := rep.Records[0]; got.Result != pass || !strings.Contains(strings.Join(got.Notes, "\n"), "not looked at") {
 		t.Errorf("%s: %s with the notes %q; want a pass that says that the log was not looked at", got.ID, got.Result, got.Notes)
 	}
-	c, err := s.Client()
+	nothingLeft(t, s.Base, s.Boot)
+}
+
+// nothingLeft demands that a server has no more than what it had at first.
+func nothingLeft(t *testing.T, base string, boot wire.Bootstrap) {
+	t.Helper()
+	c, err := client.New(client.Options{Base: base, Bearer: boot.ControlToken})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +114,7 @@ func TestAuditElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w.WorkspaceID != s.Boot.WorkspaceID {
+		if w.WorkspaceID != boot.WorkspaceID {
 			t.Errorf("the workspace %s is left", w.Name)
 		}
 	}
@@ -118,6 +126,43 @@ func TestAuditElsewhere(t *testing.T) {
 			t.Errorf("the user %s is left", u.Name)
 		}
 	}
+}
+
+// TestAuditInterrupted ends the audit while an apply holds the lock of a state
+// that was never written.
+func TestAuditInterrupted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds kl; runs without -short")
+	}
+	t.Parallel()
+	s := kltest.Start(t)
+	args := []string{"--terraform", kltest.Terraform(t), "--address", s.URL, "--token", s.Bootstrap.ControlToken, "--only", "5A"}
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	defer interrupt(nil)
+	var stdout, stderr bytes.Buffer
+	ended := make(chan int, 1)
+	go func() { ended <- Main(ctx, args, &stdout, &stderr) }()
+	err := rig.Await(t.Context(), "the apply to have its lock", func() (bool, error) {
+		select {
+		case code := <-ended:
+			return false, fmt.Errorf("the audit has ended with exit code %d\n%s", code, stderr.String())
+		default:
+		}
+		for line := range strings.Lines(s.Log.String()) {
+			if strings.Contains(line, `"method":"LOCK"`) && strings.Contains(line, `"status":200`) {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	interrupt(errors.New("interrupted"))
+	if code := <-ended; code != 1 || !strings.Contains(stdout.String(), "\n### 5A ") || !strings.HasSuffix(stderr.String(), "\ninterrupted\n") {
+		t.Errorf("exit code %d, want 1, a report, and to be told of the interruption alone\n%s", code, stderr.String())
+	}
+	nothingLeft(t, s.URL, s.Bootstrap)
 }
 
 // TestAuditPrivateAuthority audits a server behind TLS, whose authority only the

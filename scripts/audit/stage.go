@@ -243,6 +243,9 @@ func (a *audit) removeState(ctx context.Context, environment string, s wire.Stat
 			return err
 		}
 	}
+	if s.Version == 0 { // never written: it goes with its environment
+		return nil
+	}
 	if s.Lifecycle == "archived" { // the trash takes active ones only
 		if _, err := a.op.RestoreState(ctx, environment, s.Name); err != nil {
 			return err
