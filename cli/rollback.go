@@ -91,8 +91,19 @@ func (a *app) printRollback(state string, r wire.Rollback) error {
 	if n := r.Counts.Outputs; n > 0 {
 		c.line("", "  and %s", plural(int64(n), "output differs", "outputs differ"))
 	}
-	c.dependents(fmt.Sprintf("Stays as it is, and depends on what %s:", tense(r.DryRun, "would change or go", "changed or went")), r.Dependents, r.Truncated)
-	c.dependents("Comes back or changes, and depends on what is not there:", r.Missing, r.Truncated)
+	var twice, stay, missing []string
+	for _, t := range r.Twice {
+		twice = append(twice, t.Address+", also at "+t.AlsoAt)
+	}
+	for _, d := range r.Dependents {
+		stay = append(stay, d.Address+", on "+d.DependsOn)
+	}
+	for _, d := range r.Missing {
+		missing = append(missing, d.Address+", on "+d.DependsOn)
+	}
+	c.warnings("Comes back or changes, and the same object is at another address too; Terraform would destroy it at one of them:", twice, r.Truncated)
+	c.warnings(fmt.Sprintf("Stays as it is, and depends on what %s:", tense(r.DryRun, "would change or go", "changed or went")), stay, r.Truncated)
+	c.warnings("Comes back or changes, and depends on what is not there:", missing, r.Truncated)
 	if err := a.printCanvas(c); err != nil {
 		return err
 	}
@@ -111,14 +122,14 @@ func tense(would bool, conditional, past string) string {
 	return past
 }
 
-// dependents adds a list; cut says that the server may not have listed all.
-func (c *canvas) dependents(head string, list []wire.Dependent, cut bool) {
+// warnings adds a list; cut says that the server may not have listed all.
+func (c *canvas) warnings(head string, list []string, cut bool) {
 	if len(list) == 0 {
 		return
 	}
 	c.line("", "%s", head)
-	for _, d := range list[:min(len(list), maxShown)] {
-		c.line("", "  ! %s, on %s", d.Address, d.DependsOn)
+	for _, text := range list[:min(len(list), maxShown)] {
+		c.line("", "  ! %s", text)
 	}
 	if more := len(list) - maxShown; more > 0 && cut {
 		c.line("", "  and at least %d more", more)

@@ -128,7 +128,7 @@ type found struct {
 	chunk    int // index in the version's chunk list
 	rest     uint64
 	provider string
-	object   string // what a move is told by: type and id; "" for what cannot move
+	object   string // objectOf, what a move is told by
 }
 
 // sides is an element on both sides of a comparison.
@@ -198,13 +198,21 @@ func (s *Store) eachFound(ctx context.Context, sid uint64, es []entry, want func
 		e := &found{element: elementOf(t), id: t.StartHash(s.seed), content: t.Content(h), chunk: chunk}
 		if t.Kind == tfstate.CutInstance {
 			e.rest, e.provider = t.Inst.Rest, scan.provider
-			if id := tfstate.ObjectID(t.Raw()); id != "" && t.Inst.Managed() {
-				e.object = t.Resource.Type + "\x00" + providerSource(scan.provider) + "\x00" + id
-			}
+			e.object = objectOf(t, scan.provider)
 		}
 		f(e)
 		return nil
 	})
+}
+
+// objectOf is what tells that an instance elsewhere is of the same object: type,
+// provider and attribute id; "" for data and for what has no id.
+func objectOf(t *tfstate.Token, provider string) string {
+	id := tfstate.ObjectID(t.Raw())
+	if id == "" || !t.Inst.Managed() {
+		return ""
+	}
+	return t.Resource.Type + "\x00" + providerSource(provider) + "\x00" + id
 }
 
 // providerSource is a provider without the module that configures it and the

@@ -93,7 +93,7 @@ func (s *Store) rollbackOnce(ctx context.Context, l *live, by Actor, ref Ref, q 
 	}
 	out := wire.Rollback{
 		To: snap.Version.Version, ToSerial: snap.Serial, Address: q.Address, DryRun: q.DryRun, Serial: b.rec.Serial, Opaque: snap.Opaque || b.rec.Opaque,
-		Added: []string{}, Changed: []string{}, Removed: []string{}, Dependents: []wire.Dependent{}, Missing: []wire.Dependent{},
+		Added: []string{}, Changed: []string{}, Removed: []string{}, Dependents: []wire.Dependent{}, Missing: []wire.Dependent{}, Twice: []wire.Twice{},
 	}
 	var body *Body
 	if within == nil {
@@ -287,7 +287,41 @@ func describeRollback(out *wire.Rollback, p *plan) error {
 			touched[config] = wire.DiffRemoved
 		}
 	}
-	return dependents(out, p.body.Bytes(), ours, touched)
+	doc := p.body.Bytes()
+	if out.Address != "" {
+		if err := twice(out, doc, ours); err != nil {
+			return err
+		}
+	}
+	return dependents(out, doc, ours, touched)
+}
+
+// twice reads the new document for instances of ours whose object is at another
+// address too, because it has moved there since.
+func twice(out *wire.Rollback, doc []byte, ours map[string]bool) error {
+	provider, at := "", map[string][]string{} // of an object: its addresses
+	err := oldTokens(doc, func(t *tfstate.Token) {
+		switch t.Kind {
+		case tfstate.CutResource:
+			provider = tfstate.Provider(t.Raw())
+		case tfstate.CutInstance:
+			if object := objectOf(t, provider); object != "" {
+				at[object] = append(at[object], t.Inst.Address())
+			}
+		}
+	})
+	for _, addresses := range at {
+		for i, a := range addresses {
+			if ours[a] && len(addresses) > 1 {
+				out.Twice = append(out.Twice, wire.Twice{Address: a, AlsoAt: addresses[(i+1)%len(addresses)]})
+			}
+		}
+	}
+	slices.SortFunc(out.Twice, func(a, b wire.Twice) int { return cmp.Compare(a.Address, b.Address) })
+	if len(out.Twice) > maxRollback {
+		out.Twice, out.Truncated = out.Twice[:maxRollback], true
+	}
+	return err
 }
 
 // dependents reads the new document for who depends on what is touched, and

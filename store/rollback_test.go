@@ -558,3 +558,38 @@ func TestRollbackAcrossLineages(t *testing.T) {
 		t.Errorf("the ticket is good for one: %v", err)
 	}
 }
+
+// A part that comes back while its object is at another address by now is told.
+func TestRollbackOfWhatHasMoved(t *testing.T) {
+	f := newFixture(t, store.Options{})
+	write := func(serial int, instances ...string) {
+		t.Helper()
+		var resources []string
+		for _, i := range instances {
+			name, id, _ := strings.Cut(i, "=")
+			resources = append(resources, fmt.Sprintf(`{"mode":"managed","type":"thing","name":%q,"provider":"provider[\"example.com/a/thing\"]","instances":[{"attributes":{"id":%q}}]}`, name, id))
+		}
+		b := fmt.Appendf(nil, `{"version":4,"serial":%d,"lineage":%q,"outputs":{},"resources":[%s]}`, serial, modelLineage, strings.Join(resources, ","))
+		if _, err := f.write("s", "", b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(1, "a=1", "other=9")
+	write(2, "b=1", "other=9")
+	did, err := f.rollback("s", wire.RollbackRequest{To: "1", Address: "thing.a", DryRun: true})
+	if want := []wire.Twice{{Address: "thing.a", AlsoAt: "thing.b"}}; err != nil || !slices.Equal(did.Twice, want) {
+		t.Errorf("%+v (%v), want %v", did.Twice, err, want)
+	}
+	did, err = f.rollback("s", wire.RollbackRequest{To: "1", DryRun: true})
+	if err != nil || did.Twice == nil || len(did.Twice) != 0 {
+		t.Errorf("all of the state: %+v (%v)", did.Twice, err)
+	}
+	did, err = f.rollback("s", wire.RollbackRequest{To: "1", Address: "thing.b"})
+	if err != nil || len(did.Twice) != 0 || !slices.Equal(did.Removed, []string{"thing.b"}) {
+		t.Errorf("the new address: %+v (%v)", did, err)
+	}
+	did, err = f.rollback("s", wire.RollbackRequest{To: "1", Address: "thing.a"})
+	if err != nil || len(did.Twice) != 0 || !slices.Equal(did.Added, []string{"thing.a"}) {
+		t.Errorf("the old one behind it: %+v (%v)", did, err)
+	}
+}

@@ -117,11 +117,19 @@ type Rollback struct {
 	Removed    []string    `json:"removed"`    // that were not there then
 	Dependents []Dependent `json:"dependents"` // instances that stay as they are and depend on what is changed or removed
 	Missing    []Dependent `json:"missing"`    // instances that come back or change and depend on what is not there
+	Twice      []Twice     `json:"twice"`      // instances that come back or change and whose object is at another address too
 	Counts     DiffCounts  `json:"counts"`
 	Opaque     bool        `json:"opaque"`    // one of both documents cannot be looked into: lists and counts are empty
 	Truncated  bool        `json:"truncated"` // not all is listed
 	// QuotaWarnings are sentences about soft limits that the version made exceeds.
 	QuotaWarnings []string `json:"quota_warnings,omitempty"`
+}
+
+// Twice is an object that a state has at two addresses: the instances agree in
+// type, provider and attribute id. Terraform destroys it when one of them goes.
+type Twice struct {
+	Address string `json:"address"`
+	AlsoAt  string `json:"also_at"`
 }
 
 // Dependent is an instance that depends on a resource.
