@@ -156,7 +156,7 @@ func (d *doctor) lockSettings(context.Context) (string, error) {
 	get := d.app.env.Getenv // counts only where the setting is left out
 	own := source{name: b.Source, address: cmp.Or(b.Address, get("TF_HTTP_ADDRESS"))}
 	if !own.means(d.target) {
-		return "not looked at: this directory is initialised for another address", nil //nolint:nilerr // an address that cannot be read is not the one looked at
+		return "not looked at: this directory is initialised for another address", nil
 	}
 	address := own.address
 	lock, unlock := cmp.Or(b.LockAddress, get("TF_HTTP_LOCK_ADDRESS")), cmp.Or(b.UnlockAddress, get("TF_HTTP_UNLOCK_ADDRESS"))

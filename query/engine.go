@@ -204,6 +204,7 @@ type statement struct {
 	used      map[string]bool // tables that the statement reads
 	denied    string          // what the authorizer did not allow
 	moment    *store.Moment
+	broken    bool  // the engine has met the end of its stack
 	err       error // of a table, which SQLite knows only by a number
 }
 
@@ -222,7 +223,7 @@ func (s *statement) run(ctx context.Context, to Sink) (done Done, err error) {
 		return done, err
 	}
 	defer s.close()
-	stmt, tail, err := s.db.Prepare(s.request.SQL)
+	stmt, tail, err := s.prepare()
 	if err != nil {
 		return done, err
 	}
@@ -302,7 +303,7 @@ func (s *statement) step(stmt *sqlite3.Stmt, to Sink) (done Done, err error) {
 	}
 	row := make([]any, n)
 	var size int64
-	for stmt.Step() {
+	for s.advance(stmt) {
 		if done.Rows == s.request.Limit {
 			done.Truncated = true
 			return done, nil
@@ -320,7 +321,37 @@ func (s *statement) step(stmt *sqlite3.Stmt, to Sink) (done Done, err error) {
 		}
 		done.Rows++
 	}
+	if s.broken {
+		return done, sqlite3.NOMEM
+	}
 	return done, stmt.Err()
+}
+
+// prepare compiles the statement.
+func (s *statement) prepare() (stmt *sqlite3.Stmt, tail string, err error) {
+	defer s.overflow(func() { err = sqlite3.NOMEM })
+	return s.db.Prepare(s.request.SQL)
+}
+
+// advance finds the next row.
+func (s *statement) advance(stmt *sqlite3.Stmt) (found bool) {
+	defer s.overflow(func() { found = false })
+	return stmt.Step()
+}
+
+// overflow takes up what the engine does when its stack is full, as by a JSON
+// path of a thousand steps: it reaches for what is outside of its memory, and
+// Go panics. The connection is of no use then, not even to be closed.
+func (s *statement) overflow(then func()) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if _, ok := p.(runtime.Error); !ok {
+		panic(p)
+	}
+	s.broken = true
+	then()
 }
 
 // handOver does not count the time that the answer's reader takes.
@@ -405,6 +436,8 @@ func (s *statement) explain(err error) error {
 	case s.budget.over != "":
 		return fault.New(fault.QueryTimeout, "the query took longer than %s", s.engine.limits.Time).
 			With("limit", s.engine.limits.Time.String()).WithNext("name a state, an address or a type in WHERE, and join on columns that are found quickly: kl query --schema")
+	case s.broken:
+		return fault.New(fault.QueryMemory, "a JSON path in the query has more steps than the database engine can follow").WithNext("ask with a path of less than a hundred steps")
 	case errors.Is(err, sqlite3.NOMEM):
 		return fault.New(fault.QueryMemory, "the query needs more than %d MiB of memory", s.engine.limits.Memory>>20).
 			With("limit", s.engine.limits.Memory).WithNext("sort, group or gather fewer or smaller values: name the columns instead of *, and filter with WHERE")
@@ -429,6 +462,9 @@ func (s *statement) invalid(se *sqlite3.Error) error {
 	text := strings.TrimPrefix(se.Error(), "sqlite3: ")
 	text = strings.TrimPrefix(text, "SQL logic error: ")
 	rest := se.SQL()
+	if name, ok := strings.CutPrefix(text, "no such table: "); ok && rest == "" && strings.Count(s.request.SQL, name) == 1 {
+		rest = s.request.SQL[strings.Index(s.request.SQL, name):] // SQLite does not say where this is
+	}
 	if rest == "" || !strings.HasSuffix(s.request.SQL, rest) {
 		return fault.New(fault.QueryInvalid, "%s", text).WithNext("the tables and their columns: kl query --schema")
 	}

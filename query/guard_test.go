@@ -31,7 +31,8 @@ func TestRefusedSQL(t *testing.T) {
 		"SELEC 1":                               {fault.QueryInvalid, "line 1, column 1: "},
 		"SELECT *\nFROM states\nWHERE stat = 1": {fault.QueryInvalid, "line 3, column 7: no such column: stat"},
 		"SELECT 'é', nope FROM states":          {fault.QueryInvalid, "line 1, column 13: no such column: nope"},
-		"SELECT * FROM nope":                    {fault.QueryInvalid, "no such table: nope"},
+		"SELECT * FROM nope":                    {fault.QueryInvalid, "line 1, column 15: no such table: nope"},
+		"SELECT 'nope' FROM nope":               {fault.QueryInvalid, "no such table: nope"},
 		"SELECT nope(1)":                        {fault.QueryInvalid, "no such function: nope"},
 		"SELECT (":                              {fault.QueryInvalid, "incomplete input"},
 		"SELECT ?":                              {fault.QueryInvalid, ""},
@@ -72,6 +73,8 @@ func TestRefusedSQL(t *testing.T) {
 		"SELECT randomblob(1000000000)":                               {fault.QueryNotAllowed, "randomblob"},
 		"SELECT zeroblob(1000000000)":                                 {fault.QueryNotAllowed, "zeroblob"},
 		"SELECT json_patch('{}', '{}')":                               {fault.QueryNotAllowed, "json_patch"},
+		"SELECT unhex('61', ' ')":                                     {fault.QueryNotAllowed, "unhex"},
+		"SELECT 'a' LIKE 'b' ESCAPE 'cd'":                             {fault.QueryInvalid, "single character"},
 		"SELECT readfile('/etc/passwd')":                              {fault.QueryInvalid, "readfile"},
 		"SELECT writefile('/tmp/x', 'x')":                             {fault.QueryInvalid, "writefile"},
 		"SELECT fts3_tokenizer('x')":                                  {fault.QueryInvalid, ""},
@@ -121,6 +124,9 @@ var bombs = []string{
 	"SELECT " + long + " LIKE '%a%a%a%a%a%a%a%a%a%a%a%a%b'",
 	"SELECT " + long + " GLOB '*a*a*a*a*a*a*a*a*a*a*a*a*b'",
 	"SELECT " + long + " LIKE " + long,
+	"SELECT " + long + " LIKE '%" + strings.Repeat("a", 900) + "b%'",
+	"SELECT " + long + " GLOB '*" + strings.Repeat("a", 900) + "b*'",
+	"SELECT " + long + " GLOB '*" + strings.Repeat("[a-c]", 190) + "b*'",
 	"SELECT json(replace(" + long + ", 'a', '['))",
 	"SELECT json_extract('{\"a\":' || replace(substr(" + long + ", 1, 100000), 'a', '[') || replace(substr(" + long + ", 1, 100000), 'a', ']') || '}', '$.a')",
 	"SELECT json_set('[]', '$[2000000000]', 1)",
@@ -166,6 +172,46 @@ func TestBombs(t *testing.T) {
 	if got := f.ask("SELECT count(*) FROM states").lines(); got[0] != "1" {
 		t.Errorf("after all that there are %s states", got)
 	}
+}
+
+// TestDeepPaths: a path so deep that the engine's stack does not hold it is
+// refused as too much, again and again, and its memory is given back.
+func TestDeepPaths(t *testing.T) {
+	f := newFixture(t, query.Limits{})
+	f.write("app", kltest.NewState(5, 1).Bytes())
+	deep := "'" + strings.Repeat(`{"a":`, 990) + "1" + strings.Repeat("}", 990) + "', '$" + strings.Repeat(".a", 989) + "'"
+	before := reserved(t)
+	for range 4 {
+		for _, sql := range []string{
+			"SELECT json_extract(" + deep + ")", "SELECT json_remove(" + deep + ")", "SELECT count(*) FROM json_each(" + deep + ")",
+			"SELECT json_set(" + deep + ", 1)", "SELECT json_insert('{}', '$" + strings.Repeat(".a", 10_000) + "', 1) FROM instances",
+		} {
+			if _, err := f.try(f.as(f.robot), query.Request{SQL: sql}); !fault.Is(err, fault.QueryMemory) || !strings.Contains(err.Error(), "steps") {
+				t.Errorf("%.60s: %v, want %s", sql, err, fault.QueryMemory)
+			}
+		}
+	}
+	// each connection has 128 MiB of addresses for itself
+	if grown := reserved(t) - before; grown > 1<<30 {
+		t.Errorf("the process has %d MiB more of addresses", grown>>20)
+	}
+	if got := f.ask("SELECT count(*) FROM states").lines(); got[0] != "1" {
+		t.Errorf("after all that there are %s states", got)
+	}
+}
+
+// reserved are the addresses of this process, 0 where it cannot be told.
+func reserved(t *testing.T) int64 {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var pages int64
+	if _, err := fmt.Sscan(string(b), &pages); err != nil {
+		t.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
 }
 
 // resident is the memory of this process, 0 where it cannot be told.
@@ -249,6 +295,50 @@ func TestSlowReader(t *testing.T) {
 	sql := "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT n FROM c"
 	if _, err := f.engine.Run(ctx, f.as(f.robot), query.Request{SQL: sql}, s); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the client has gone: %v", err)
+	}
+}
+
+// TestPatterns compares our LIKE and GLOB with those of SQLite.
+func TestPatterns(t *testing.T) {
+	f := newFixture(t, query.Limits{})
+	db, err := sqlite3.Open(":memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	r := rand.New(rand.NewPCG(3, 4))
+	word := func(longest int, letters ...string) string {
+		var b strings.Builder
+		for range r.IntN(longest + 1) {
+			b.WriteString(letters[r.IntN(len(letters))])
+		}
+		return quote(b.String())
+	}
+	const each = 20
+	for range 500 {
+		var cells []string
+		for range each {
+			text := word(6, "a", "A", "b", "é", "É", "]", "-", "^", "🦀")
+			switch r.IntN(3) {
+			case 0:
+				cells = append(cells, text+" LIKE "+word(5, "a", "B", "%", "_", "é", "-", "🦀"))
+			case 1:
+				cells = append(cells, text+" LIKE "+word(5, "a", "B", "%", "_", "-", "\\")+" ESCAPE "+[]string{`'\'`, "'%'", "'_'", "'a'", "NULL"}[r.IntN(5)])
+			default:
+				cells = append(cells, text+" GLOB "+word(7, "a", "b", "*", "?", "[", "[^", "]", "-", "é", "[a-b]", "🦀"))
+			}
+		}
+		sql := "SELECT quote(" + strings.Join(cells, ") || quote(") + ")"
+		stmt, _, err := db.Prepare(sql)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stmt.Step()
+		want := stmt.ColumnText(0)
+		_ = stmt.Close()
+		if got := f.ask(sql).lines()[0]; got != want {
+			t.Fatalf("%s\ngot  %s\nwant %s", sql, got, want)
+		}
 	}
 }
 

@@ -273,7 +273,7 @@ func result(ctx sqlite3.Context, v any) (err error) {
 			return nil
 		}
 		ctx.ResultText(v.UTC().Format("2006-01-02 15:04:05"))
-	case sqlite3.ErrorCode:
+	case error:
 		return v
 	default:
 		return fmt.Errorf("a column of type %T", v)
