@@ -18,6 +18,7 @@ import (
 	"kl/client"
 	"kl/fault"
 	"kl/wire"
+	"strings"
 )
 
 // lockPause stands between two attempts at a lock.
@@ -190,8 +191,12 @@ func (a *app) lock(ctx context.Context, t *target, ref client.Ref, info wire.Loc
 	until := a.env.Now().Add(wait)
 	for told := false; ; told = true {
 		err := t.Lock(ctx, ref, info)
-		if !fault.Is(err, fault.Locked) || !a.env.Now().Before(until) {
+		if !fault.Is(err, fault.Locked) {
 			return err
+		}
+		if !a.env.Now().Before(until) {
+			f := fault.Of(err)
+			return f.WithNext("%s", strings.Replace(f.Next, " -lock-timeout", " --lock-timeout", 1)) // kl's, not Terraform's
 		}
 		if !told {
 			a.note("waiting up to %s: %s", wait, fault.Of(err).Detail)

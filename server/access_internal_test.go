@@ -135,6 +135,8 @@ var mayUse = map[string]string{
 	"DELETE /locks/{ws}/{env}/{state}":  dataPlan,
 
 	"GET /healthz":         anybody,
+	"HEAD /healthz":        anybody,
+	"HEAD /readyz":         anybody,
 	"GET /readyz":          anybody,
 	"GET /version":         anybody,
 	"GET /metrics":         anybody,

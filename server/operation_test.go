@@ -172,6 +172,7 @@ func TestPages(t *testing.T) {
 	}))
 	for _, path := range []string{"/healthz", "/readyz"} {
 		want(t, path, s.Do(kltest.Nobody, "GET", s.URL+path, nil), 200)
+		want(t, path, s.Do(kltest.Nobody, "HEAD", s.URL+path, nil), 200)
 	}
 	var v wire.ServerVersion
 	s.Do(kltest.Nobody, "GET", s.URL+"/version", nil).Into(t, &v)

@@ -121,7 +121,7 @@ func TestServerAnswersDuringBombs(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	if slowest > 3*time.Second {
+	if slowest > 10*time.Second {
 		t.Errorf("a request took %s meanwhile", slowest)
 	}
 }

@@ -156,6 +156,8 @@ func pageRoutes() []Route {
 	return []Route{
 		{Method: http.MethodGet, Path: "/healthz", Access: Public, handle: (*Server).healthz, Summary: "Whether the process answers", Media: echo.MIMETextPlain},
 		{Method: http.MethodGet, Path: "/readyz", Access: Public, handle: (*Server).readyz, Summary: "Whether requests are taken", Media: echo.MIMETextPlain},
+		{Method: http.MethodHead, Path: "/healthz", Access: Public, handle: (*Server).healthz, Summary: "Whether the process answers, without a body", Media: echo.MIMETextPlain},
+		{Method: http.MethodHead, Path: "/readyz", Access: Public, handle: (*Server).readyz, Summary: "Whether requests are taken, without a body", Media: echo.MIMETextPlain},
 		{Method: http.MethodGet, Path: "/version", Access: Public, handle: (*Server).version, Summary: "The server's version", Answer: wire.ServerVersion{}},
 		{Method: http.MethodGet, Path: "/metrics", Access: Public, handle: (*Server).metricsPage, Summary: "Prometheus metrics", Media: echo.MIMETextPlain},
 		{Method: http.MethodGet, Path: "/errors/{code}", Access: Public, handle: (*Server).errorPage, Summary: "What an error code means", Media: echo.MIMETextHTML},
