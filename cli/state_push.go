@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,7 +19,6 @@ import (
 	"kl/client"
 	"kl/fault"
 	"kl/wire"
-	"strings"
 )
 
 // lockPause stands between two attempts at a lock.
