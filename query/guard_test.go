@@ -329,16 +329,22 @@ func TestPatterns(t *testing.T) {
 			}
 		}
 		sql := "SELECT quote(" + strings.Join(cells, ") || quote(") + ")"
-		stmt, _, err := db.Prepare(sql)
-		if err != nil {
-			t.Fatal(err)
-		}
-		stmt.Step()
-		want := stmt.ColumnText(0)
-		_ = stmt.Close()
-		if got := f.ask(sql).lines()[0]; got != want {
-			t.Fatalf("%s\ngot  %s\nwant %s", sql, got, want)
-		}
+		f.asSQLite(db, sql)
+	}
+}
+
+// asSQLite demands that a statement's one value is what SQLite itself answers.
+func (f *fixture) asSQLite(db *sqlite3.Conn, sql string) {
+	f.tb.Helper()
+	stmt, _, err := db.Prepare(sql)
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	stmt.Step()
+	want := stmt.ColumnText(0)
+	_ = stmt.Close()
+	if got := f.ask(sql).lines()[0]; got != want {
+		f.tb.Fatalf("%s\ngot  %s\nwant %s", sql, got, want)
 	}
 }
 
@@ -364,15 +370,6 @@ func TestReplacedFunctions(t *testing.T) {
 	for range 300 {
 		a, b, c := word(), word(), word()
 		sql := fmt.Sprintf("SELECT quote(instr(%[1]s, %[2]s)) || quote(replace(%[1]s, %[2]s, %[3]s)) || quote(trim(%[1]s, %[2]s)) || quote(ltrim(%[1]s, %[2]s)) || quote(rtrim(%[1]s, %[2]s)) || quote(trim(%[1]s)) || quote(rtrim(%[1]s)) || quote(ltrim(%[1]s))", a, b, c)
-		stmt, _, err := db.Prepare(sql)
-		if err != nil {
-			t.Fatal(err)
-		}
-		stmt.Step()
-		want := stmt.ColumnText(0)
-		_ = stmt.Close()
-		if got := f.ask(sql).lines()[0]; got != want {
-			t.Fatalf("%s\ngot  %s\nwant %s", sql, got, want)
-		}
+		f.asSQLite(db, sql)
 	}
 }
