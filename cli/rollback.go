@@ -91,19 +91,13 @@ func (a *app) printRollback(state string, r wire.Rollback) error {
 	if n := r.Counts.Outputs; n > 0 {
 		c.line("", "  and %s", plural(int64(n), "output differs", "outputs differ"))
 	}
-	var twice, stay, missing []string
+	var twice []string
 	for _, t := range r.Twice {
 		twice = append(twice, t.Address+", also at "+t.AlsoAt)
 	}
-	for _, d := range r.Dependents {
-		stay = append(stay, d.Address+", on "+d.DependsOn)
-	}
-	for _, d := range r.Missing {
-		missing = append(missing, d.Address+", on "+d.DependsOn)
-	}
 	c.warnings("Comes back or changes, and the same object is at another address too; Terraform would destroy it at one of them:", twice, r.Truncated)
-	c.warnings(fmt.Sprintf("Stays as it is, and depends on what %s:", tense(r.DryRun, "would change or go", "changed or went")), stay, r.Truncated)
-	c.warnings("Comes back or changes, and depends on what is not there:", missing, r.Truncated)
+	c.warnings(fmt.Sprintf("Stays as it is, and depends on what %s:", tense(r.DryRun, "would change or go", "changed or went")), dependents(r.Dependents), r.Truncated)
+	c.warnings("Comes back or changes, and depends on what is not there:", dependents(r.Missing), r.Truncated)
 	if err := a.printCanvas(c); err != nil {
 		return err
 	}
@@ -120,6 +114,13 @@ func tense(would bool, conditional, past string) string {
 		return conditional
 	}
 	return past
+}
+
+func dependents(list []wire.Dependent) (lines []string) {
+	for _, d := range list {
+		lines = append(lines, d.Address+", on "+d.DependsOn)
+	}
+	return lines
 }
 
 // warnings adds a list; cut says that the server may not have listed all.

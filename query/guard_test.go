@@ -301,11 +301,7 @@ func TestSlowReader(t *testing.T) {
 // TestPatterns compares our LIKE and GLOB with those of SQLite.
 func TestPatterns(t *testing.T) {
 	f := newFixture(t, query.Limits{})
-	db, err := sqlite3.Open(":memory:")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
+	db := plainSQLite(t)
 	r := rand.New(rand.NewPCG(3, 4))
 	word := func(longest int, letters ...string) string {
 		var b strings.Builder
@@ -333,6 +329,17 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
+// plainSQLite is a connection with none of our functions.
+func plainSQLite(t *testing.T) *sqlite3.Conn {
+	t.Helper()
+	db, err := sqlite3.Open(":memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
 // asSQLite demands that a statement's one value is what SQLite itself answers.
 func (f *fixture) asSQLite(db *sqlite3.Conn, sql string) {
 	f.tb.Helper()
@@ -351,11 +358,7 @@ func (f *fixture) asSQLite(db *sqlite3.Conn, sql string) {
 // TestReplacedFunctions compares our functions with those of SQLite.
 func TestReplacedFunctions(t *testing.T) {
 	f := newFixture(t, query.Limits{})
-	db, err := sqlite3.Open(":memory:")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
+	db := plainSQLite(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	word := func() string {
 		if r.IntN(8) == 0 {

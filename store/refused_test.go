@@ -389,17 +389,7 @@ func TestFirstVersionLetsWaitersIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	req := store.LockRequest{Ref: f.ref("s"), Actor: f.actor, Info: wire.LockInfo{ID: "B", Operation: wire.OperationApply}, Hold: time.Hour}
-	if err := f.s.Lock(context.Background(), req); !fault.Is(err, fault.Locked) {
-		t.Fatalf("beside a first write: %v", err)
-	}
-	granted := make(chan error, 1)
-	go func() { granted <- f.s.Lock(context.Background(), req) }()
-	for l := (wire.Lock{}); len(l.Queue) == 0; {
-		var err error
-		if l, err = f.s.LockState(context.Background(), f.ref("s")); err != nil {
-			t.Fatal(err)
-		}
-	}
+	granted := f.waiting(context.Background(), req)
 	st := kltest.NewState(3, 1)
 	st.SetSerial(1)
 	if _, err := f.write("s", "A", st.Bytes()); err != nil {
@@ -434,6 +424,27 @@ func TestHeldLockLooksOnceMore(t *testing.T) {
 	})
 }
 
+// waiting asks twice for a lock that is taken: the first request is answered at
+// once, the second one held. It returns when that has its place, with what will
+// be its answer.
+func (f *fixture) waiting(ctx context.Context, req store.LockRequest) <-chan error {
+	f.tb.Helper()
+	if err := f.s.Lock(ctx, req); !fault.Is(err, fault.Locked) {
+		f.tb.Fatalf("the first request is not refused at once: %v", err)
+	}
+	granted := make(chan error, 1)
+	go func() { granted <- f.s.Lock(ctx, req) }()
+	for {
+		l, err := f.s.LockState(context.Background(), req.Ref)
+		if err != nil {
+			f.tb.Fatal(err)
+		}
+		if len(l.Queue) == 1 {
+			return granted
+		}
+	}
+}
+
 // A held request gets the lock the moment it is free.
 func TestHeldLockIsHandedOver(t *testing.T) {
 	f, _ := seeded(t, store.Options{})
@@ -441,20 +452,7 @@ func TestHeldLockIsHandedOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	req := store.LockRequest{Ref: f.ref("s"), Actor: f.actor, Info: wire.LockInfo{ID: "B", Operation: wire.OperationApply}, Hold: time.Minute}
-	if err := f.s.Lock(context.Background(), req); !fault.Is(err, fault.Locked) {
-		t.Fatalf("the first request is not answered at once: %v", err)
-	}
-	granted := make(chan error, 1)
-	go func() { granted <- f.s.Lock(context.Background(), req) }()
-	for { // until B has its place
-		l, err := f.s.LockState(context.Background(), f.ref("s"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(l.Queue) == 1 {
-			break
-		}
-	}
+	granted := f.waiting(context.Background(), req)
 	if err := f.unlock("s", "A"); err != nil {
 		t.Fatal(err)
 	}
@@ -464,16 +462,8 @@ func TestHeldLockIsHandedOver(t *testing.T) {
 
 	// a client that goes away gives its place up
 	req.Info.ID = "C"
-	if err := f.s.Lock(context.Background(), req); !fault.Is(err, fault.Locked) {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { granted <- f.s.Lock(ctx, req) }()
-	for {
-		if l, _ := f.s.LockState(context.Background(), f.ref("s")); len(l.Queue) == 1 {
-			break
-		}
-	}
+	granted = f.waiting(ctx, req)
 	cancel()
 	if err := <-granted; !errors.Is(err, context.Canceled) {
 		t.Errorf("a canceled wait: %v", err)

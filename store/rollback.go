@@ -287,31 +287,30 @@ func describeRollback(out *wire.Rollback, p *plan) error {
 			touched[config] = wire.DiffRemoved
 		}
 	}
-	doc := p.body.Bytes()
-	if out.Address != "" {
-		if err := twice(out, doc, ours); err != nil {
-			return err
-		}
-	}
-	return dependents(out, doc, ours, touched)
+	return bystanders(out, p.body.Bytes(), ours, touched)
 }
 
-// twice reads the new document for instances of ours whose object is at another
-// address too, because it has moved there since.
-func twice(out *wire.Rollback, doc []byte, ours map[string]bool) error {
-	provider, at := "", map[string][]string{} // of an object: its addresses
-	err := oldTokens(doc, func(t *tfstate.Token) {
-		if t.Kind == tfstate.CutResource {
-			provider = tfstate.Provider(t.Raw())
+// objects are the addresses of each object of a document.
+type objects struct {
+	provider string // of the resource that is open
+	at       map[string][]string
+}
+
+func (o *objects) see(t *tfstate.Token) {
+	switch {
+	case t.Kind == tfstate.CutResource:
+		o.provider = tfstate.Provider(t.Raw())
+	case t.Kind == tfstate.CutInstance:
+		if object := objectOf(t, o.provider); object != "" {
+			o.at[object] = append(o.at[object], t.Inst.Address())
 		}
-		if t.Kind != tfstate.CutInstance {
-			return
-		}
-		if object := objectOf(t, provider); object != "" {
-			at[object] = append(at[object], t.Inst.Address())
-		}
-	})
-	for _, addresses := range at {
+	}
+}
+
+// twice lists the instances of ours whose object is at another address too,
+// because it has moved there since.
+func (o *objects) twice(out *wire.Rollback, ours map[string]bool) {
+	for _, addresses := range o.at {
 		for i, a := range addresses {
 			if ours[a] && len(addresses) > 1 {
 				out.Twice = append(out.Twice, wire.Twice{Address: a, AlsoAt: addresses[(i+1)%len(addresses)]})
@@ -322,13 +321,13 @@ func twice(out *wire.Rollback, doc []byte, ours map[string]bool) error {
 	if len(out.Twice) > maxRollback {
 		out.Twice, out.Truncated = out.Twice[:maxRollback], true
 	}
-	return err
 }
 
-// dependents reads the new document for who depends on what is touched, and
-// for what the instances that come back depend on and is not there.
-func dependents(out *wire.Rollback, doc []byte, ours map[string]bool, touched map[string]string) error {
-	there := map[string]bool{}
+// bystanders reads the new document for who depends on what is touched, for what
+// the instances that come back depend on and is not there, and, of a part, for
+// which of their objects are elsewhere too.
+func bystanders(out *wire.Rollback, doc []byte, ours map[string]bool, touched map[string]string) error {
+	there, part := map[string]bool{}, objects{at: map[string][]string{}}
 	var back []wire.Dependent
 	add := func(list *[]wire.Dependent, d wire.Dependent) {
 		if len(*list) == maxRollback {
@@ -338,6 +337,9 @@ func dependents(out *wire.Rollback, doc []byte, ours map[string]bool, touched ma
 		*list = append(*list, d)
 	}
 	err := oldTokens(doc, func(t *tfstate.Token) {
+		if out.Address != "" {
+			part.see(t)
+		}
 		if t.Kind == tfstate.CutResource {
 			there[ConfigAddress(t.Resource.Address())] = true
 			return
@@ -361,6 +363,7 @@ func dependents(out *wire.Rollback, doc []byte, ours map[string]bool, touched ma
 			add(&out.Missing, d)
 		}
 	}
+	part.twice(out, ours)
 	return err
 }
 
